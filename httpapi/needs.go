@@ -15,7 +15,6 @@ import (
 
 // Store is the part of the state that the ports use.
 type Store interface {
-	control.Store
 	operator.Store
 	ojs.Store
 	native.Store
@@ -46,7 +45,6 @@ type Streams interface {
 
 // Upstream asks the stream server for what callbacks and the gateway want to know.
 type Upstream interface {
-	control.Upstream
 	native.Upstream
 	Passed
 }

@@ -3,7 +3,7 @@ package httpapi
 import (
 	"cmp"
 	"errors"
-	"net/http" // adds itself to http.DefaultServeMux, which nothing here serves
+	"net/http"
 	"slices"
 
 	"github.com/labstack/echo/v4"
@@ -21,7 +21,7 @@ func (s *Service) resources() []web.Resource {
 	if s.cfg.OJSStreams != "" {
 		table = (&ojs.Face{
 			Control: s.control, Store: s.cfg.Store, Bodies: s.bodies, Fields: s.fields, Streams: s.cfg.OJSStreams,
-			DeliveryLog: s.cfg.DeliveryLog, FromNoPage: s.fromNoPage, Log: s.log,
+			DeliveryLog: s.cfg.DeliveryLog, FromNoPage: s.fromNoPage,
 		}).Resources()
 	}
 	table = append(table, s.native.Resources()...)
@@ -67,6 +67,5 @@ func (s *Service) operatorFace() *operator.Face {
 		Control: s.control, Store: s.cfg.Store, Streams: s.cfg.Streams, Offsets: s.cfg.Upstream, Health: s.cfg.Health,
 		Bodies: s.bodies, WriteTimeout: operatorWriteTimeout, Ready: s.cfg.Ready, MetricsPage: s.cfg.MetricsPage,
 		DeliveryLog: s.cfg.DeliveryLog, Version: s.cfg.Version, LogLevel: s.cfg.LogLevel, Pprof: s.cfg.Pprof,
-		Clock: s.cfg.Clock, Log: s.log,
 	}
 }

@@ -1,6 +1,7 @@
 // Package httpapi is what Reveille answers over HTTP. The API port has the subscription API and the callbacks of woken
 // workers. If it is enabled, the API port also has a gateway to the stream server. The operator port has health,
-// readiness and the operator's requests. The resources of both ports are in one table, Service.resources.
+// readiness and the operator's requests. The resources of both ports are in one table, Service.resources. Each dialect
+// is a face, in a package below: native, operator, ojs.
 //
 // Requests are told apart by the raw path, percent-encoding included. The reason is that a consumer ID holds "%2F" and
 // a stream path is what stands in the URL (webhook spec, Consumer Instance).
@@ -179,10 +180,9 @@ func New(cfg Config) (*Service, error) {
 		Clock: cfg.Clock, Log: cfg.Logger,
 	}
 	s.native = native.New(native.Config{
-		Control: s.control, Store: cfg.Store, Streams: cfg.Streams, Upstream: cfg.Upstream, Outcomes: cfg.Outcomes,
-		Tokens: cfg.Tokens, Bodies: s.bodies, Fields: s.fields, MaxStreams: cfg.MaxStreamsPerConsumer,
-		HeadTimeout: cfg.HeadTimeout, Refusal: s.refusalFor, Clock: cfg.Clock, Log: cfg.Logger, Metrics: cfg.Metrics,
-		Tracer: cfg.Tracer,
+		Control: s.control, Store: cfg.Store, Streams: cfg.Streams, Upstream: cfg.Upstream, Tokens: cfg.Tokens,
+		Bodies: s.bodies, Fields: s.fields, MaxStreams: cfg.MaxStreamsPerConsumer, HeadTimeout: cfg.HeadTimeout,
+		Refusal: s.refusalFor, Metrics: cfg.Metrics, Tracer: cfg.Tracer,
 	})
 	if cfg.Gateway {
 		s.gateway = newGateway(cfg, s.metrics)

@@ -197,7 +197,7 @@ var below = map[string][]string{
 	"refusal":  nil,
 	"paging":   {"refusal"},
 	"control":  {"paging", "refusal"},
-	"web":      {"refusal"},
+	"web":      {"paging", "refusal"},
 	"fields":   {"control", "refusal", "web"},
 	"operator": {"control", "fields", "paging", "refusal", "web"},
 	"native":   {"control", "fields", "refusal", "web"},

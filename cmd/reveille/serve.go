@@ -186,7 +186,7 @@ type health struct {
 	tailer *tailer.Tailer
 }
 
-// StreamServer implements httpapi.Health.
+// StreamServer implements operator.Health.
 func (h health) StreamServer() fsm.StreamServerStatus { return h.tailer.Status() }
 
 // ready answers /readyz.

@@ -27,7 +27,15 @@ func (s *Service) Pause(ctx context.Context, id string) (consumers int, err erro
 	for _, n := range counts[0] {
 		consumers += n
 	}
-	return consumers, nil
+	return s.done("subscription paused", id, consumers, nil)
+}
+
+// done logs what was done to the consumers of a subscription, unless an error says why not.
+func (s *Service) done(did, id string, consumers int, err error) (int, error) {
+	if err == nil {
+		s.Log.Info(did, zap.String("subscription", id), zap.Int("consumers", consumers))
+	}
+	return consumers, known(err)
 }
 
 // Resume ends a pause. It also delivers again to an endpoint that answered 410, and to consumers that were given up. It
@@ -35,13 +43,13 @@ func (s *Service) Pause(ctx context.Context, id string) (consumers int, err erro
 func (s *Service) Resume(ctx context.Context, id string) (consumers int, err error) {
 	n, out, err := s.Store.ResumeSubscription(ctx, id)
 	s.Outcomes.Follow(out, fsm.Sighting{}) // an error may have come after some were resumed
-	return n, known(err)
+	return s.done("subscription resumed", id, n, err)
 }
 
 // Retry makes the deliveries of a subscription that wait for a later attempt due now, and returns how many.
 func (s *Service) Retry(ctx context.Context, id string) (consumers int, err error) {
 	n, err := s.Store.RetrySubscription(ctx, id)
-	return n, known(err)
+	return s.done("subscription retried", id, n, err)
 }
 
 // Paused says whether the subscription of a consumer is paused.

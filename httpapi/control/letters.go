@@ -122,8 +122,8 @@ func (s *Service) discarded(subscription string, n int) {
 }
 
 // ReplayLetter queues one dead letter for its replay.
-func (s *Service) ReplayLetter(ctx context.Context, id fsm.LetterID) error {
-	work, out, err := s.Store.ReplayDeadLetters(ctx, id.Only(), 1)
+func (s *Service) ReplayLetter(ctx context.Context, l fsm.DeadLetter) error {
+	work, out, err := s.Store.ReplayDeadLetters(ctx, l.ID.Only(), 1)
 	s.Outcomes.Follow(out, fsm.Sighting{})
 	switch {
 	case err != nil:
@@ -134,12 +134,22 @@ func (s *Service) ReplayLetter(ctx context.Context, id fsm.LetterID) error {
 	case work.Done == 0:
 		return noLetter()
 	}
+	s.replayed(l.Subscription, work)
 	return nil
 }
 
 // ReplayLetters queues the dead letters that there are now for their replay, as DiscardLetters drops them.
 func (s *Service) ReplayLetters(ctx context.Context, which Letters) (sum fsm.LetterWork, next string, err error) {
-	return s.work(ctx, which, letterWork{s.Store.ReplayDeadLetters, replayedAtATime, false})
+	sum, next, err = s.work(ctx, which, letterWork{s.Store.ReplayDeadLetters, replayedAtATime, false})
+	if err == nil {
+		s.replayed(which.Subscription, sum)
+	}
+	return sum, next, err
+}
+
+func (s *Service) replayed(subscription string, work fsm.LetterWork) {
+	s.Log.Info("dead letters are replayed", zap.String("subscription", subscription),
+		zap.Int("dead_letters", work.Done), zap.Int("refused", work.Refused))
 }
 
 // letterWork is what a call of the store does with dead letters, and to how many at a time. It begins with the first

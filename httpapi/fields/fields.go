@@ -4,6 +4,9 @@ package fields
 import (
 	"cmp"
 	"context"
+	"time"
+
+	"github.com/labstack/echo/v4"
 
 	"reveille/fsm"
 	"reveille/httpapi/control"
@@ -124,3 +127,39 @@ func (asked Asked) MadeSecret(stored fsm.Subscription) bool {
 
 // Add asks for one more thing.
 func (asked *Asked) Add(set setting) { asked.settings = append(asked.settings, set) }
+
+// Offsets reads what clients and the stream server call an offset.
+type Offsets interface {
+	// ParseOffset makes an Offset of what a client or the server calls one; the error wraps fsm.ErrOffset.
+	ParseOffset(s string) (fsm.Offset, error)
+}
+
+// Targets judges webhook URLs.
+type Targets interface {
+	// CheckTarget returns an error that says why wakes may not be sent to a URL. Its text is a sentence that begins
+	// with "webhook" (webhook spec, SSRF Prevention).
+	CheckTarget(ctx context.Context, url string) error
+}
+
+// maxOverlap is the longest time that the previous secret goes on signing after a rotation.
+const maxOverlap = 7 * 24 * time.Hour
+
+// ReadRotation reads how a secret is rotated, from a body that may be missing.
+func ReadRotation(c echo.Context, b web.Bodies) (r fsm.Rotation, err error) {
+	r = fsm.Rotation{Random: control.Random(32), Overlap: fsm.RotationOverlap}
+	o, err := b.Maybe(c)
+	if err != nil {
+		return r, err
+	}
+	overlap, named, err := readDuration(o, "overlap", 0, maxOverlap)
+	if err != nil {
+		return r, err
+	}
+	if named {
+		r.Overlap = overlap
+	}
+	if r.KeepPrevious, _, err = web.Optional[bool](o, "keep_previous", "true or false"); err != nil {
+		return r, err
+	}
+	return r, o.Only("overlap", "keep_previous")
+}

@@ -59,12 +59,12 @@ func (f *Face) callback(c echo.Context) error {
 		defer f.traces.answered(c, began, b, req, reply, err)
 		return f.refuseCallback(c, began, id, b, err)
 	}
-	if e := f.Log.Check(zap.DebugLevel, "callback processed"); e != nil {
+	if e := f.Control.Log.Check(zap.DebugLevel, "callback processed"); e != nil {
 		e.Write(zap.String("consumer", id), zap.Int64("epoch", req.epoch), zap.String("wake_id", req.wakeID),
 			zap.Bool("done", req.done))
 	}
 	f.traces.answered(c, began, b, req, reply, nil) // before its wake is over, so that the wake's span holds it
-	f.Outcomes.Follow(reply.Outcome, fsm.Sighting{})
+	f.Control.Outcomes.Follow(reply.Outcome, fsm.Sighting{})
 	if linked := req.linked(); len(linked) > 0 {
 		f.Streams.Watch(primary, linked)
 	}
@@ -73,8 +73,7 @@ func (f *Face) callback(c echo.Context) error {
 		streams = append(streams, streamBody{Path: st.Path, Offset: st.Acked.Value()})
 	}
 	f.metrics.calledBack(began, codeOK)
-	web.WriteJSON(c.Response(), http.StatusOK, callbackBody{OK: true, Token: f.nextToken(b), Streams: streams})
-	return nil
+	return web.Answer(c, http.StatusOK, callbackBody{OK: true, Token: f.nextToken(b), Streams: streams}, nil)
 }
 
 // authorize reads the bearer token and checks that it belongs to the consumer of the path.
@@ -106,7 +105,7 @@ func (f *Face) process(
 ) (fsm.CallbackReply, error) {
 	cb := fsm.Callback{
 		Consumer: fsm.ConsumerRef{ID: b.Consumer, Home: primary}, Primary: primary,
-		Generation: b.Generation, TokenEpoch: b.Epoch, TokenExpired: !f.Clock().Before(b.Expires),
+		Generation: b.Generation, TokenEpoch: b.Epoch, TokenExpired: !f.Control.Clock().Before(b.Expires),
 		Epoch: req.epoch, WakeID: req.wakeID, Unsubscribe: req.unsubscribe, Done: req.done,
 		Tails: map[string]fsm.Offset{}, MaxStreams: f.MaxStreams,
 	}
@@ -125,14 +124,14 @@ func (f *Face) process(
 			return reply, nil
 		}
 		// The store may have begun wakes before it judged, for example for a stream that was made anew.
-		f.Outcomes.Follow(reply.Outcome, fsm.Sighting{})
+		f.Control.Outcomes.Follow(reply.Outcome, fsm.Sighting{})
 		switch {
 		case err != nil:
 			return reply, err
 		case reply.Code != fsm.CodeInvalidOffset || req.malformed(reply.Path) != nil || f.young(asked[reply.Path]):
 			return reply, f.refusalOf(cb, req, reply)
 		}
-		asked[reply.Path] = f.Clock()
+		asked[reply.Path] = f.Control.Clock()
 		if err := f.lookAgain(ctx, &cb, reply.Path); err != nil {
 			return reply, err
 		}
@@ -141,7 +140,7 @@ func (f *Face) process(
 
 // young says whether a HEAD that was sent at a time still tells where a stream ends. If more time has passed than the
 // HEAD and the store may take, the stream may well have grown. That happens if the process was frozen meanwhile.
-func (f *Face) young(asked time.Time) bool { return f.Clock().Sub(asked) <= 2*f.HeadTimeout }
+func (f *Face) young(asked time.Time) bool { return f.Control.Clock().Sub(asked) <= 2*f.HeadTimeout }
 
 // refusalOf puts the store's judgement into words.
 func (f *Face) refusalOf(cb fsm.Callback, req callbackRequest, reply fsm.CallbackReply) error {
@@ -179,7 +178,7 @@ func gone(consumer string) error {
 // nextToken is the presented token, or a fresh one for the same wake if its time is nearly up (webhook spec, Callback
 // Tokens). It is never for a newer epoch, so a worker of an earlier wake cannot trade up.
 func (f *Face) nextToken(b bearer) string {
-	if now := f.Clock(); b.Expires.Sub(now) < fsm.TokenRefresh {
+	if now := f.Control.Clock(); b.Expires.Sub(now) < fsm.TokenRefresh {
 		return f.Tokens.Mint(b.Consumer, b.Generation, b.Epoch, now)
 	}
 	return b.text
@@ -194,10 +193,9 @@ func (f *Face) refuseCallback(c echo.Context, began time.Time, consumer string, 
 	case fsm.CodeTokenExpired, fsm.CodeStaleEpoch, fsm.CodeAlreadyClaimed, fsm.CodeInvalidOffset:
 		body.Token = f.nextToken(b)
 	}
-	f.Log.Debug("callback refused", zap.String("consumer", consumer), zap.Int64("epoch", b.Epoch),
+	f.Control.Log.Debug("callback refused", zap.String("consumer", consumer), zap.Int64("epoch", b.Epoch),
 		zap.String("code", string(r.Code)))
 	f.metrics.calledBack(began, r.Code)
 	web.MarkRefused(c.Response(), r.Code)
-	web.WriteJSON(c.Response(), r.Code.Status(), body)
-	return nil
+	return web.Answer(c, r.Code.Status(), body, nil)
 }

@@ -51,7 +51,7 @@ func (f *Face) lookAtPrimary(ctx context.Context, cb *fsm.Callback) error {
 // hide hides the consumers of a primary stream that is gone, and returns CodeConsumerGone.
 func (f *Face) hide(ctx context.Context, cb *fsm.Callback) error {
 	out, err := f.Store.Hide(ctx, cb.Primary, fsm.Missing)
-	f.Outcomes.Follow(out, fsm.Sighting{}) // an error may have come after some were hidden
+	f.Control.Outcomes.Follow(out, fsm.Sighting{}) // an error may have come after some were hidden
 	if err != nil {
 		return err
 	}

@@ -36,8 +36,8 @@ func (f *Face) mangled(c echo.Context) error {
 	if badPath != nil || badID != nil || came != meant {
 		return nothing
 	}
-	if times, log := f.decoded.Happened(f.Clock()); log {
-		f.Log.Warn("callbacks arrive with a decoded path; "+
+	if times, log := f.decoded.Happened(f.Control.Clock()); log {
+		f.Control.Log.Warn("callbacks arrive with a decoded path; "+
 			"a proxy between the workers and Reveille turns %2F into a slash",
 			zap.String("consumer", token.Consumer), zap.Int("times", times))
 	}

@@ -9,7 +9,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace"
-	"go.uber.org/zap"
 
 	"reveille/fsm"
 	"reveille/httpapi/control"
@@ -22,8 +21,7 @@ const callbackPrefix = "/callback/"
 
 // Store is what the face needs of the store. fsm.Store says what its methods do.
 type Store interface {
-	Catalog() *fsm.Catalog
-	RefreshCatalog(ctx context.Context) error
+	control.Store
 	Backfills(ctx context.Context) (map[string]fsm.Backfill, error)
 	Callback(ctx context.Context, cb fsm.Callback) (fsm.CallbackReply, error)
 	Hide(ctx context.Context, path string, a fsm.Absence) (fsm.Outcome, error)
@@ -37,8 +35,7 @@ type Streams interface {
 
 // Upstream asks the stream server.
 type Upstream interface {
-	// Head returns a stream's metadata, newer than the call. Callers that wait at the same time may share one answer.
-	Head(ctx context.Context, path string) (fsm.StreamInfo, error)
+	control.Upstream
 	// HeadAnew is Head that waits for no other request, and shares none.
 	HeadAnew(ctx context.Context, path string) (fsm.StreamInfo, error)
 	fields.Offsets
@@ -50,7 +47,6 @@ type Config struct {
 	Store    Store
 	Streams  Streams
 	Upstream Upstream
-	Outcomes *fsm.Router
 	Tokens   *fsm.Tokens
 	Bodies   web.Bodies
 	Fields   fields.Reader
@@ -60,8 +56,6 @@ type Config struct {
 	HeadTimeout time.Duration
 	// Refusal finds the answer to any error.
 	Refusal func(error) *refusal.Error
-	Clock   func() time.Time
-	Log     *zap.Logger
 	Metrics prometheus.Registerer
 	Tracer  trace.TracerProvider
 }

@@ -63,12 +63,10 @@ func (f *Face) createSubscription(c echo.Context) error {
 	}
 	body := bodyOf(stored)
 	if !created {
-		web.WriteJSON(c.Response(), http.StatusOK, body)
-		return nil
+		return web.Answer(c, http.StatusOK, body, nil)
 	}
 	body.Secret = stored.Secret
-	web.WriteJSON(c.Response(), http.StatusCreated, body)
-	return nil
+	return web.Answer(c, http.StatusCreated, body, nil)
 }
 
 // changeSubscription answers PATCH /{pattern}?subscription=ID: a JSON merge patch (RFC 7396) of the fields of a PUT.
@@ -98,8 +96,7 @@ func (f *Face) changeSubscription(c echo.Context) error {
 	if asked.MadeSecret(stored) {
 		body.Secret = stored.Secret
 	}
-	web.WriteJSON(c.Response(), http.StatusOK, body)
-	return nil
+	return web.Answer(c, http.StatusOK, body, nil)
 }
 
 // getSubscription answers GET /{pattern}?subscription=ID (webhook spec, Get by ID).
@@ -120,8 +117,7 @@ func (f *Face) getSubscription(c echo.Context) error {
 	if b, ok := backfills[sub.ID]; ok {
 		body.Backfill = &fields.Backfill{Done: b.Done, Total: b.Total}
 	}
-	web.WriteJSON(c.Response(), http.StatusOK, body)
-	return nil
+	return web.Answer(c, http.StatusOK, body, nil)
 }
 
 // listSubscriptions answers GET /{pattern}?subscriptions (webhook spec, List by Pattern and List All).

@@ -3,7 +3,6 @@ package ojs
 import (
 	"cmp"
 	"context"
-	"net/http"
 	"slices"
 	"time"
 
@@ -129,30 +128,24 @@ func (f *Face) deliverers(ctx context.Context, named string) ([]fsm.Subscription
 
 // listDeliveries answers GET …/deliveries (10). It lists the deliveries with attempts in the log, the latest attempt
 // first. If the request asks for dead deliveries, it lists these instead.
-func (f *Face) listDeliveries(c echo.Context) error {
+func (f *Face) listDeliveries(ctx context.Context, c echo.Context, p paging.Page) (any, error) {
 	query := c.QueryParams()
-	p, err := paging.Read(query, f.Store.Partitions(), "subscription_id", "status")
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(c.Request().Context(), paging.Timeout)
-	defer cancel()
 	status := outcome(query.Get("status"))
 	switch {
 	case !slices.Contains([]outcome{"", success, failed, dead}, status):
-		return refusal.New(fsm.CodeInvalidRequest, "status must be %s, %s or %s", success, failed, dead)
+		return nil, refusal.New(fsm.CodeInvalidRequest, "status must be %s, %s or %s", success, failed, dead)
 	case p.From.After != "" && (status == dead || !fsm.ValidLogID(p.From.After)):
-		return refusal.New(fsm.CodeInvalidRequest, "cursor must be the next of an earlier answer")
+		return nil, refusal.New(fsm.CodeInvalidRequest, "cursor must be the next of an earlier answer")
 	case status == dead:
 	case !f.DeliveryLog.Takes(fsm.AttemptFailed):
-		return refusal.New(fsm.CodeNotFound,
+		return nil, refusal.New(fsm.CodeNotFound,
 			"REVEILLE_DELIVERY_LOG is off: only what is dead is listed, by ?status=dead")
 	case status == success && !f.DeliveryLog.Takes(fsm.AttemptDone):
-		return refusal.New(fsm.CodeNotFound, "REVEILLE_DELIVERY_LOG is failures: what was delivered is not listed")
+		return nil, refusal.New(fsm.CodeNotFound, "REVEILLE_DELIVERY_LOG is failures: what was delivered is not listed")
 	}
 	subs, err := f.deliverers(ctx, query.Get("subscription_id"))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	var body deliveriesBody
 	if status == dead {
@@ -160,11 +153,7 @@ func (f *Face) listDeliveries(c echo.Context) error {
 	} else {
 		body, err = f.listRecent(ctx, subs, status, p)
 	}
-	if err != nil {
-		return err
-	}
-	web.WriteJSON(c.Response(), http.StatusOK, body)
-	return nil
+	return body, err
 }
 
 // listRecent lists the deliveries with a status, or all, by their latest attempts.

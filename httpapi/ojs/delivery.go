@@ -150,11 +150,7 @@ func (f *Face) findLetter(
 // getDelivery answers GET …/deliveries/{id} (10).
 func (f *Face) getDelivery(c echo.Context) error {
 	d, err := f.findDelivery(c)
-	if err != nil {
-		return err
-	}
-	web.WriteJSON(c.Response(), http.StatusOK, d.body())
-	return nil
+	return web.Answer(c, http.StatusOK, d.body(), err)
 }
 
 // retry answers POST …/deliveries/{id}/retry (10). A dead delivery is replayed, and a delivery that waits for its
@@ -172,10 +168,9 @@ func (f *Face) retry(c echo.Context) error {
 	}
 	b := d.body()
 	b.NextAttemptAt, b.History = nil, nil
-	f.Log.Info("a delivery is retried", zap.String("subscription", b.Subscription), zap.String("delivery", b.ID),
+	f.Control.Log.Info("a delivery is retried", zap.String("subscription", b.Subscription), zap.String("delivery", b.ID),
 		zap.Bool("dead", d.letter != nil))
-	web.WriteJSON(c.Response(), http.StatusAccepted, b)
-	return nil
+	return web.Answer(c, http.StatusAccepted, b, nil)
 }
 
 func (f *Face) retryDelivery(ctx context.Context, d delivery) error {
@@ -185,7 +180,7 @@ func (f *Face) retryDelivery(ctx context.Context, d delivery) error {
 	w := d.consumer
 	switch {
 	case d.letter != nil:
-		return f.Control.ReplayLetter(ctx, d.letter.ID)
+		return f.Control.ReplayLetter(ctx, *d.letter)
 	case w == nil && outcomeOf(d.attempts[0].Result) == success:
 		return refused("it was taken")
 	case w == nil:

@@ -10,7 +10,6 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/labstack/echo/v4"
-	"go.uber.org/zap"
 
 	"reveille/fsm"
 	"reveille/httpapi/control"
@@ -32,10 +31,7 @@ const (
 
 // Store is what the face needs of the store. fsm.Store says what its methods do.
 type Store interface {
-	Catalog() *fsm.Catalog
-	RefreshCatalog(ctx context.Context) error
-	Partitions() int
-	Consumer(ctx context.Context, r fsm.ConsumerRef) (fsm.Consumer, error)
+	control.Store
 	RetryWake(ctx context.Context, sub fsm.Subscription, r fsm.WakeRef) (waited bool, err error)
 }
 
@@ -50,7 +46,6 @@ type Face struct {
 	DeliveryLog fsm.DeliveryLog
 	// FromNoPage makes a handler refuse web pages that may not use the API port.
 	FromNoPage func(echo.HandlerFunc) echo.HandlerFunc
-	Log        *zap.Logger
 }
 
 // Resources are the subscriptions of Open Job Spec and their deliveries. Their root has no other resource.
@@ -64,6 +59,7 @@ func (f *Face) Resources() []web.Resource {
 	is := func(path string) func(string) bool {
 		return func(raw string) bool { return raw == path }
 	}
+	list := web.List(f.Store.Partitions(), f.listDeliveries, "subscription_id", "status")
 	return []web.Resource{
 		{
 			Path: is(Subscriptions), Role: web.Anyone,
@@ -78,7 +74,7 @@ func (f *Face) Resources() []web.Resource {
 			Path: of(Subscriptions, "/rotate-secret"), Role: web.Anyone,
 			Methods: web.Post(f.FromNoPage(f.rotate)),
 		},
-		{Path: is(Deliveries), Role: web.Anyone, Methods: web.Read(f.listDeliveries)},
+		{Path: is(Deliveries), Role: web.Anyone, Methods: web.Read(list)},
 		{Path: of(Deliveries, ""), Role: web.Anyone, Methods: web.Read(f.getDelivery)},
 		{Path: of(Deliveries, "/retry"), Role: web.Anyone, Methods: web.Post(f.FromNoPage(f.retry))},
 		{Path: isBelow, Role: web.Anyone, Methods: web.All(nothing)},
@@ -149,8 +145,7 @@ func (f *Face) create(c echo.Context) error {
 	}
 	body := bodyOf(stored)
 	body.Secret = stored.Secret
-	web.WriteJSON(c.Response(), http.StatusCreated, body)
-	return nil
+	return web.Answer(c, http.StatusCreated, body, nil)
 }
 
 // list answers GET …/subscriptions (6.2). The spec defines no body for it.
@@ -165,11 +160,7 @@ func (f *Face) list(c echo.Context) error {
 // get answers GET …/subscriptions/{id} (6.3).
 func (f *Face) get(c echo.Context) error {
 	sub, err := f.find(c)
-	if err != nil {
-		return err
-	}
-	web.WriteJSON(c.Response(), http.StatusOK, bodyOf(sub))
-	return nil
+	return web.Answer(c, http.StatusOK, bodyOf(sub), err)
 }
 
 // change answers PATCH …/subscriptions/{id} (6.4). To set it active is the same as an operator's resumption, so it
@@ -193,8 +184,7 @@ func (f *Face) change(c echo.Context) error {
 		}
 		stored.Paused = false
 	}
-	web.WriteJSON(c.Response(), http.StatusOK, bodyOf(stored))
-	return nil
+	return web.Answer(c, http.StatusOK, bodyOf(stored), nil)
 }
 
 // delete answers DELETE …/subscriptions/{id} (6.5). As in the other API, a missing subscription is what the client
@@ -228,19 +218,14 @@ func (f *Face) rotate(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	o, err := f.Bodies.Maybe(c)
-	if err != nil {
-		return err
-	}
-	r, err := fields.ReadRotation(o)
+	r, err := fields.ReadRotation(c, f.Bodies)
 	if err != nil {
 		return err
 	}
 	if sub, err = f.Control.Rotate(c.Request().Context(), sub.ID, r); err != nil {
 		return err
 	}
-	web.WriteJSON(c.Response(), http.StatusOK, rotated{sub.ID, sub.Secret, sub.Previous.Until.UTC()})
-	return nil
+	return web.Answer(c, http.StatusOK, rotated{sub.ID, sub.Secret, sub.Previous.Until.UTC()}, nil)
 }
 
 // test answers POST …/subscriptions/{id}/test (6.6).
@@ -253,9 +238,5 @@ func (f *Face) test(c echo.Context) error {
 		return err
 	}
 	t, err := f.Control.Test(c.Request().Context(), sub.ID)
-	if err != nil {
-		return err
-	}
-	web.WriteJSON(c.Response(), http.StatusOK, web.TestedOf(t))
-	return nil
+	return web.Answer(c, http.StatusOK, web.TestedOf(t), err)
 }

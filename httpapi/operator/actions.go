@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/labstack/echo/v4"
-	"go.uber.org/zap"
 
 	"reveille/fsm"
 	"reveille/httpapi/fields"
@@ -23,11 +22,7 @@ func onSubscription(do func(c echo.Context, id string) (body any, err error)) ec
 			return refusal.New(fsm.CodeInvalidSubscriptionID, "%v", err)
 		}
 		body, err := do(c, id)
-		if err != nil {
-			return err
-		}
-		web.WriteJSON(c.Response(), http.StatusOK, body)
-		return nil
+		return web.Answer(c, http.StatusOK, body, err)
 	}
 }
 
@@ -39,15 +34,12 @@ type doneToConsumers struct {
 
 // onConsumers handles a request without fields that does something to the consumers of a subscription. The function do
 // returns their number.
-func (f *Face) onConsumers(did string, do func(ctx context.Context, id string) (int, error)) echo.HandlerFunc {
+func (f *Face) onConsumers(do func(ctx context.Context, id string) (int, error)) echo.HandlerFunc {
 	return onSubscription(func(c echo.Context, id string) (any, error) {
 		if err := f.Bodies.Nothing(c); err != nil {
 			return nil, err
 		}
 		n, err := do(c.Request().Context(), id)
-		if err == nil {
-			f.Log.Info(did, zap.String("subscription", id), zap.Int("consumers", n))
-		}
 		return doneToConsumers{id, n}, err
 	})
 }
@@ -60,20 +52,12 @@ type rotatedSecret struct {
 
 // rotateSecret gives a subscription a new secret, and shows it this once.
 func (f *Face) rotateSecret(c echo.Context, id string) (any, error) {
-	sub, err := f.rotate(c, id)
+	r, err := fields.ReadRotation(c, f.Bodies)
+	if err != nil {
+		return nil, err
+	}
+	sub, err := f.Control.Rotate(c.Request().Context(), id, r)
 	return rotatedSecret{sub.Secret, sub.Previous.Until.UTC()}, err
-}
-
-func (f *Face) rotate(c echo.Context, id string) (fsm.Subscription, error) {
-	o, err := f.Bodies.Maybe(c)
-	if err != nil {
-		return fsm.Subscription{}, err
-	}
-	r, err := fields.ReadRotation(o)
-	if err != nil {
-		return fsm.Subscription{}, err
-	}
-	return f.Control.Rotate(c.Request().Context(), id, r)
 }
 
 // testDelivery sends a synthetic event to a subscription's endpoint, and shows the result.

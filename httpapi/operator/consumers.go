@@ -117,36 +117,29 @@ func waitsFor(c fsm.Consumer) string {
 }
 
 // showConsumers lists consumers, by subscription.
-func (f *Face) showConsumers(c echo.Context) error {
+func (f *Face) showConsumers(ctx context.Context, c echo.Context, p paging.Page) (any, error) {
 	query := c.QueryParams()
-	p, err := paging.Read(query, f.Store.Partitions(), "subscription", "state")
-	if err != nil {
-		return err
-	}
 	state := query.Get("state")
 	if state != "" && !slices.Contains(consumerStates, state) {
-		return refusal.New(fsm.CodeInvalidRequest, "state must be one of %s", strings.Join(consumerStates, ", "))
+		return nil, refusal.New(fsm.CodeInvalidRequest, "state must be one of %s", strings.Join(consumerStates, ", "))
 	}
-	ctx, cancel := context.WithTimeout(c.Request().Context(), paging.Timeout)
-	defer cancel()
 	subs, err := f.Control.Subscriptions(ctx, query.Get("subscription"))
 	if err != nil {
-		return err
+		return nil, err
 	}
-	body := consumersBody{Consumers: []consumerBody{}, AsOf: f.Clock().UTC()}
+	body := consumersBody{Consumers: []consumerBody{}, AsOf: f.Control.Clock().UTC()}
 	w := walk{f: f, ctx: ctx, at: p.From, now: body.AsOf, wants: func(b consumerBody) bool {
 		return state == "" || state == string(b.State) || state == b.Condition
 	}, limit: p.Limit}
 	more, err := w.over(subs)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	body.Consumers = append(body.Consumers, w.found...)
 	if more {
 		body.Next = w.at.String()
 	}
-	web.WriteJSON(c.Response(), http.StatusOK, body)
-	return nil
+	return body, nil
 }
 
 // walk goes through consumers in the order of their subscriptions' IDs, from a place on.
@@ -239,7 +232,7 @@ func (f *Face) showConsumer(c echo.Context) error {
 	} else if err != nil {
 		return err
 	}
-	now := f.Clock()
+	now := f.Control.Clock()
 	body := f.consumerBody(consumer, now)
 	body.AsOf, body.Asides = web.Time(now), consumer.Asides
 	streams := make([]fsm.StreamTail, 0, len(consumer.Links))
@@ -253,6 +246,5 @@ func (f *Face) showConsumer(c echo.Context) error {
 			Pending: fsm.Link{Acked: st.Acked, Tail: st.Tail}.Pending(),
 		})
 	}
-	web.WriteJSON(c.Response(), http.StatusOK, body)
-	return nil
+	return web.Answer(c, http.StatusOK, body, nil)
 }

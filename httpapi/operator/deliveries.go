@@ -4,7 +4,6 @@ import (
 	"context"
 	"maps"
 	"math"
-	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -14,7 +13,6 @@ import (
 	"reveille/fsm"
 	"reveille/httpapi/paging"
 	"reveille/httpapi/refusal"
-	"reveille/httpapi/web"
 )
 
 // deliveryBody is a delivery attempt as an operator sees it.
@@ -118,25 +116,19 @@ func readTime(name, text string) (at time.Time, err error) {
 }
 
 // showDeliveries lists the entries of a subscription's delivery log, the latest first.
-func (f *Face) showDeliveries(c echo.Context) error {
+func (f *Face) showDeliveries(ctx context.Context, c echo.Context, p paging.Page) (any, error) {
 	query := c.QueryParams()
-	p, err := paging.Read(query, f.Store.Partitions(), "stream", "result", "since", "until")
-	if err != nil {
-		return err
-	}
 	before := p.From.After
 	if before != "" && !fsm.ValidLogID(before) {
-		return refusal.New(fsm.CodeInvalidRequest, "cursor must be the next of an earlier answer")
+		return nil, refusal.New(fsm.CodeInvalidRequest, "cursor must be the next of an earlier answer")
 	}
 	which, err := readWhichDeliveries(query.Get)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(c.Request().Context(), paging.Timeout)
-	defer cancel()
 	sub, err := f.Control.Subscription(ctx, c.Param("id"))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	body := deliveriesBody{Deliveries: []deliveryBody{}}
 	err = f.Control.ListAttempts(ctx, sub, before, math.MaxInt, func(a fsm.LoggedAttempt) bool {
@@ -150,9 +142,5 @@ func (f *Face) showDeliveries(c echo.Context) error {
 		}
 		return true
 	})
-	if err != nil {
-		return err
-	}
-	web.WriteJSON(c.Response(), http.StatusOK, body)
-	return nil
+	return body, err
 }

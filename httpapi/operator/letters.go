@@ -8,7 +8,9 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"reveille/fsm"
+	"reveille/httpapi/control"
 	"reveille/httpapi/paging"
+	"reveille/httpapi/refusal"
 	"reveille/httpapi/web"
 )
 
@@ -59,19 +61,13 @@ func letterBodyOf(l fsm.DeadLetter) letterBody {
 }
 
 // showLetters lists dead letters.
-func (f *Face) showLetters(c echo.Context) error {
+func (f *Face) showLetters(ctx context.Context, c echo.Context, p paging.Page) (any, error) {
 	query := c.QueryParams()
-	p, err := paging.Read(query, f.Store.Partitions(), "subscription", "stream", "since", "until")
-	if err != nil {
-		return err
-	}
 	which, err := f.whichLetters(query.Get)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	p.From.Partition = max(p.From.Partition, which.First)
-	ctx, cancel := context.WithTimeout(c.Request().Context(), paging.Timeout)
-	defer cancel()
 	body := lettersBody{DeadLetters: []letterBody{}}
 	body.Next, err = f.Control.ListLetters(ctx, which, p.From, func(l fsm.DeadLetter) bool {
 		switch {
@@ -82,11 +78,7 @@ func (f *Face) showLetters(c echo.Context) error {
 		}
 		return true
 	})
-	if err != nil {
-		return err
-	}
-	web.WriteJSON(c.Response(), http.StatusOK, body)
-	return nil
+	return body, err
 }
 
 // primaryOf is the primary stream of a letter's consumer, in whose partition the letter is. A consumer that was given
@@ -98,24 +90,16 @@ func primaryOf(l fsm.DeadLetter) string {
 
 func (f *Face) showLetter(c echo.Context) error {
 	l, err := f.Control.Letter(c.Request().Context(), c.Param("id"))
-	if err != nil {
-		return err
-	}
-	web.WriteJSON(c.Response(), http.StatusOK, letterBodyOf(l))
-	return nil
+	return web.Answer(c, http.StatusOK, letterBodyOf(l), err)
 }
 
 // discardLetter drops one dead letter.
 func (f *Face) discardLetter(c echo.Context) error {
 	l, err := f.Control.Letter(c.Request().Context(), c.Param("id"))
-	if err != nil {
-		return err
+	if err == nil {
+		err = f.Control.DiscardLetter(c.Request().Context(), l)
 	}
-	if err := f.Control.DiscardLetter(c.Request().Context(), l); err != nil {
-		return err
-	}
-	web.WriteJSON(c.Response(), http.StatusOK, discardedBody{Discarded: 1})
-	return nil
+	return web.Answer(c, http.StatusOK, discardedBody{Discarded: 1}, err)
 }
 
 type discardedBody struct {
@@ -131,9 +115,64 @@ func (f *Face) discardLetters(c echo.Context) error {
 		return err
 	}
 	n, next, err := f.Control.DiscardLetters(c.Request().Context(), which)
-	if err != nil {
-		return err
+	return web.Answer(c, http.StatusOK, discardedBody{Discarded: n, Next: next}, err)
+}
+
+// letterFields are the fields of a request that is about many dead letters.
+var letterFields = []string{"subscription", "stream", "since", "until", "cursor"}
+
+// whichLetters reads the filters of a request.
+func (f *Face) whichLetters(get func(string) string) (w control.Letters, err error) {
+	w = f.Control.LettersOf(get("subscription"))
+	if w.Subscription != "" {
+		if err := fsm.ValidateSubscriptionID(w.Subscription); err != nil {
+			return w, refusal.New(fsm.CodeInvalidSubscriptionID, "subscription: %v", err)
+		}
 	}
-	web.WriteJSON(c.Response(), http.StatusOK, discardedBody{Discarded: n, Next: next})
-	return nil
+	if stream := get("stream"); stream != "" {
+		if w.Stream, err = fsm.CanonicalPath(stream); err != nil {
+			return w, refusal.New(fsm.CodeInvalidPath, "stream: %v", err)
+		}
+		w = f.Control.InPartitionOf(w, w.Stream)
+	}
+	for _, bound := range []struct {
+		name   string
+		number *int64
+		less   int64
+	}{{"since", &w.From, 0}, {"until", &w.Through, 1}} {
+		at, err := readTime(bound.name, get(bound.name))
+		if err != nil {
+			return w, err
+		}
+		if !at.IsZero() {
+			*bound.number = at.UnixMicro() - bound.less
+		}
+	}
+	return w, nil
+}
+
+// readWhichLetters reads the body of a request that changes dead letters. The body must name a subscription that
+// exists, or that has left some.
+func (f *Face) readWhichLetters(c echo.Context) (w control.Letters, err error) {
+	o, err := f.Bodies.Fields(c, letterFields...)
+	if err != nil {
+		return w, err
+	}
+	said := map[string]string{}
+	for _, name := range letterFields {
+		if said[name], _, err = web.Optional[string](o, name, "a text"); err != nil {
+			return w, err
+		}
+	}
+	if _, err := web.Required[string](o, "subscription", "a subscription id"); err != nil {
+		return w, err
+	}
+	if w, err = f.whichLetters(func(name string) string { return said[name] }); err != nil {
+		return w, err
+	}
+	if cursor := said["cursor"]; cursor != "" {
+		w.At, err = paging.ReadPlace(cursor, f.Store.Partitions())
+	}
+	w.At.Partition = max(w.At.Partition, w.First)
+	return w, err
 }

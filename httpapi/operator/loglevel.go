@@ -23,8 +23,7 @@ type logLevelBody struct {
 }
 
 func (f *Face) getLogLevel(c echo.Context) error {
-	web.WriteJSON(c.Response(), http.StatusOK, logLevelBody{f.LogLevel.String()})
-	return nil
+	return web.Answer(c, http.StatusOK, logLevelBody{f.LogLevel.String()}, nil)
 }
 
 // setLogLevel changes the level of this replica, until it ends.
@@ -45,8 +44,7 @@ func (f *Face) setLogLevel(c echo.Context) error {
 	was := f.LogLevel.Level()
 	// This line appears at the more verbose of the old and the new level: a log that ends without a word is no help.
 	f.LogLevel.SetLevel(min(was, level, zap.InfoLevel))
-	f.Log.Info("log level changed", zap.Stringer("was", was), zap.Stringer("level", level))
+	f.Control.Log.Info("log level changed", zap.Stringer("was", was), zap.Stringer("level", level))
 	f.LogLevel.SetLevel(level)
-	web.WriteJSON(c.Response(), http.StatusOK, logLevelBody{level.String()})
-	return nil
+	return web.Answer(c, http.StatusOK, logLevelBody{level.String()}, nil)
 }

@@ -4,7 +4,7 @@ package operator
 import (
 	"context"
 	"net/http"
-	"net/http/pprof"
+	"net/http/pprof" // adds itself to http.DefaultServeMux, which nothing here serves
 	"time"
 
 	"github.com/labstack/echo/v4"
@@ -21,22 +21,16 @@ const readyTimeout = 2 * time.Second
 
 // Store is what the face needs of the store. fsm.Store says what its methods do.
 type Store interface {
-	Catalog() *fsm.Catalog
+	control.Store
 	Endpoints() *fsm.Endpoints
 	Ownership() *fsm.Ownership
-	Partitions() int
-	PartitionOf(path string) int
 	Backfills(ctx context.Context) (map[string]fsm.Backfill, error)
-	Consumer(ctx context.Context, r fsm.ConsumerRef) (fsm.Consumer, error)
-	CountConsumers(ctx context.Context, subs []fsm.Subscription) (byPartition [][]int, err error)
 	TallyConsumers(ctx context.Context, subs []fsm.Subscription) ([]fsm.Tally, error)
 	ScanConsumers(
 		ctx context.Context, sub fsm.Subscription, partition int, cursor string, count int,
 	) ([]fsm.Consumer, string, error)
 	ScanStreams(ctx context.Context, partition int, cursor string) ([]fsm.Stream, string, error)
 	WatchedSince(ctx context.Context, partition int, seq int64) ([]fsm.Watched, error)
-	CountDeadLetters(ctx context.Context) (byPartition []fsm.LetterCounts, err error)
-	LoggedAttempts(ctx context.Context, sub fsm.Subscription, before string, most int) ([]fsm.LoggedAttempt, error)
 }
 
 // Streams changes which streams are known.
@@ -81,44 +75,42 @@ type Face struct {
 	LogLevel zap.AtomicLevel
 	// Pprof adds profiles of the program.
 	Pprof bool
-	Clock func() time.Time
-	Log   *zap.Logger
 }
 
 // Resources are the resources of the port.
 func (f *Face) Resources() []web.Resource {
 	const one = "/api/v1/subscriptions/:id"
+	list := func(page web.Page, known ...string) web.Methods {
+		return web.Get(web.List(f.Store.Partitions(), page, known...))
+	}
 	table := []web.Resource{
 		{Route: "/healthz", Role: web.Anyone, Unguarded: true, Methods: web.Get(fixed("status", "ok"))},
 		{Route: "/readyz", Role: web.Anyone, Unguarded: true, Methods: web.Get(f.ready)},
 		{Route: "/api/v1/version", Role: web.Anyone, Methods: web.Get(fixed("version", f.Version))},
 		{Route: "/api/v1/status", Role: web.Anyone, Methods: web.Get(f.showStatus)},
-		{Route: "/api/v1/streams", Role: web.Anyone, Methods: web.Get(f.showStreams).
+		{Route: "/api/v1/streams", Role: web.Anyone, Methods: list(f.showStreams, "watched").
 			And(http.MethodPost, f.nameStreams("streams named", f.Streams.Name)).
 			And(http.MethodDelete, f.nameStreams("streams forgotten", f.Streams.Forget))},
-		{Route: "/api/v1/subscriptions", Role: web.Anyone, Methods: web.Get(f.showSubscriptions)},
+		{Route: "/api/v1/subscriptions", Role: web.Anyone, Methods: list(f.showSubscriptions, "failing")},
 		{Route: one, Role: web.Anyone, Methods: web.Get(f.showSubscription)},
-		{Route: one + "/deliveries", Role: web.Anyone, Methods: web.Get(f.showDeliveries)},
 		{
-			Route: one + "/pause", Role: web.Anyone,
-			Methods: web.Post(f.onConsumers("subscription paused", f.Control.Pause)),
+			Route: one + "/deliveries", Role: web.Anyone,
+			Methods: list(f.showDeliveries, "stream", "result", "since", "until"),
 		},
-		{
-			Route: one + "/resume", Role: web.Anyone,
-			Methods: web.Post(f.onConsumers("subscription resumed", f.Control.Resume)),
-		},
-		{
-			Route: one + "/retry", Role: web.Anyone,
-			Methods: web.Post(f.onConsumers("subscription retried", f.Control.Retry)),
-		},
+		{Route: one + "/pause", Role: web.Anyone, Methods: web.Post(f.onConsumers(f.Control.Pause))},
+		{Route: one + "/resume", Role: web.Anyone, Methods: web.Post(f.onConsumers(f.Control.Resume))},
+		{Route: one + "/retry", Role: web.Anyone, Methods: web.Post(f.onConsumers(f.Control.Retry))},
 		{Route: one + "/rotate-secret", Role: web.Anyone, Methods: web.Post(onSubscription(f.rotateSecret))},
 		{Route: one + "/test", Role: web.Anyone, Methods: web.Post(onSubscription(f.testDelivery))},
 		{Route: one + "/replay", Role: web.Anyone, Methods: web.Post(f.replaySpan)},
-		{Route: "/api/v1/replays", Role: web.Anyone, Methods: web.Get(f.showReplays)},
+		{Route: "/api/v1/replays", Role: web.Anyone, Methods: list(f.showReplays, "subscription", "stream")},
 		{Route: "/api/v1/replays/cancel", Role: web.Anyone, Methods: web.Post(f.cancelReplays)},
-		{Route: "/api/v1/consumers", Role: web.Anyone, Methods: web.Get(f.showConsumers)},
+		{Route: "/api/v1/consumers", Role: web.Anyone, Methods: list(f.showConsumers, "subscription", "state")},
 		{Route: consumerPrefix + "*", Role: web.Anyone, Methods: web.Get(f.showConsumer)},
-		{Route: "/api/v1/dead-letters", Role: web.Anyone, Methods: web.Get(f.showLetters)},
+		{
+			Route: "/api/v1/dead-letters", Role: web.Anyone,
+			Methods: list(f.showLetters, "subscription", "stream", "since", "until"),
+		},
 		{Route: "/api/v1/dead-letters/discard", Role: web.Anyone, Methods: web.Post(f.discardLetters)},
 		{Route: "/api/v1/dead-letters/replay", Role: web.Anyone, Methods: web.Post(f.replayLetters)},
 		{Route: "/api/v1/dead-letters/:id/replay", Role: web.Anyone, Methods: web.Post(f.replayLetter)},
@@ -151,14 +143,12 @@ func (f *Face) ready(c echo.Context) error {
 	if err := f.Ready(ctx); err != nil {
 		return refusal.New(fsm.CodeUnavailable, "not ready: %v", err)
 	}
-	web.WriteJSON(c.Response(), http.StatusOK, map[string]string{"status": "ready"})
-	return nil
+	return web.Answer(c, http.StatusOK, map[string]string{"status": "ready"}, nil)
 }
 
 // fixed is a handler whose answer is always the same.
 func fixed(name, value string) echo.HandlerFunc {
 	return func(c echo.Context) error {
-		web.WriteJSON(c.Response(), http.StatusOK, map[string]string{name: value})
-		return nil
+		return web.Answer(c, http.StatusOK, map[string]string{name: value}, nil)
 	}
 }

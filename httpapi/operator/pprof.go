@@ -23,7 +23,7 @@ func (f *Face) symbol(c echo.Context) error {
 // profile, though there is nothing left to read.
 func unhurried(h http.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
-		_ = http.NewResponseController(c.Response()).SetReadDeadline(time.Time{}) // as in limitBody
+		_ = http.NewResponseController(c.Response()).SetReadDeadline(time.Time{}) // as in Bodies.Limit
 		h(c.Response(), c.Request())
 		return nil
 	}

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/labstack/echo/v4"
-	"go.uber.org/zap"
 
 	"reveille/fsm"
 	"reveille/httpapi/paging"
@@ -28,13 +27,10 @@ func (f *Face) replayLetter(c echo.Context) error {
 		return err
 	}
 	l, err := f.Control.Letter(c.Request().Context(), c.Param("id"))
-	if err != nil {
-		return err
+	if err == nil {
+		err = f.Control.ReplayLetter(c.Request().Context(), l)
 	}
-	if err := f.Control.ReplayLetter(c.Request().Context(), l.ID); err != nil {
-		return err
-	}
-	return f.answerReplay(c, l.Subscription, replayBody{Queued: 1})
+	return web.Answer(c, http.StatusAccepted, replayBody{Queued: 1}, err)
 }
 
 // replayLetters replays the dead letters that a subscription has now.
@@ -44,17 +40,7 @@ func (f *Face) replayLetters(c echo.Context) error {
 		return err
 	}
 	work, next, err := f.Control.ReplayLetters(c.Request().Context(), which)
-	if err != nil {
-		return err
-	}
-	return f.answerReplay(c, which.Subscription, replayBody{Queued: work.Done, Refused: work.Refused, Next: next})
-}
-
-func (f *Face) answerReplay(c echo.Context, subscription string, body replayBody) error {
-	f.Log.Info("dead letters are replayed", zap.String("subscription", subscription),
-		zap.Int("dead_letters", body.Queued), zap.Int("refused", body.Refused))
-	web.WriteJSON(c.Response(), http.StatusAccepted, body)
-	return nil
+	return web.Answer(c, http.StatusAccepted, replayBody{Queued: work.Done, Refused: work.Refused, Next: next}, err)
 }
 
 // spanBody is a span of a stream that is replayed.
@@ -100,10 +86,9 @@ func (f *Face) replaySpan(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	web.WriteJSON(c.Response(), http.StatusAccepted, spanBody{
+	return web.Answer(c, http.StatusAccepted, spanBody{
 		ID: r.ID, Subscription: r.Subscription, Stream: r.Stream, From: r.From.Value(), To: r.To.Value(),
-	})
-	return nil
+	}, nil)
 }
 
 // queueBody is the replay queue of a consumer.
@@ -134,18 +119,12 @@ type queuesBody struct {
 }
 
 // showReplays lists the replay queues, by partition and consumer.
-func (f *Face) showReplays(c echo.Context) error {
+func (f *Face) showReplays(ctx context.Context, c echo.Context, p paging.Page) (any, error) {
 	query := c.QueryParams()
-	p, err := paging.Read(query, f.Store.Partitions(), "subscription", "stream")
-	if err != nil {
-		return err
-	}
 	which, err := f.whichLetters(query.Get)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(c.Request().Context(), paging.Timeout)
-	defer cancel()
 	p.From.Partition = max(p.From.Partition, which.First)
 	body := queuesBody{Replays: []queueBody{}}
 	body.Next, err = f.Control.ListReplays(ctx, which, p.From, func(q fsm.ReplayQueue) (bool, error) {
@@ -165,11 +144,7 @@ func (f *Face) showReplays(c echo.Context) error {
 		body.Replays = append(body.Replays, b)
 		return true, nil
 	})
-	if err != nil {
-		return err
-	}
-	web.WriteJSON(c.Response(), http.StatusOK, body)
-	return nil
+	return body, err
 }
 
 type cancelledBody struct {
@@ -203,6 +178,5 @@ func (f *Face) cancelReplays(c echo.Context) error {
 	if body.Cancelled, err = f.Control.CancelReplays(ctx, which); err != nil {
 		return err
 	}
-	web.WriteJSON(c.Response(), http.StatusOK, body)
-	return nil
+	return web.Answer(c, http.StatusOK, body, nil)
 }

@@ -82,11 +82,10 @@ func (f *Face) showStatus(c echo.Context) error {
 	b := statusBody{
 		Version: f.Version, Replica: f.Health.ReplicaID(), Partitions: f.Store.Partitions(),
 		StreamServer: streamServerBody{server.State, web.Time(server.Since), server.Dialect, server.Watching},
-		Conditions:   map[fsm.Condition]int{}, Worst: []worstBody{}, AsOf: f.Clock().UTC(),
+		Conditions:   map[fsm.Condition]int{}, Worst: []worstBody{}, AsOf: f.Control.Clock().UTC(),
 	}
 	b.addSubscriptions(f.statusOf(ctx, f.addReplicas(ctx, &b)))
-	web.WriteJSON(c.Response(), http.StatusOK, b)
-	return nil
+	return web.Answer(c, http.StatusOK, b, nil)
 }
 
 // addReplicas adds what Redis says of the replicas, and returns whether it answers.

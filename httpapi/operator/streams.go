@@ -46,31 +46,22 @@ type streamsBody[T any] struct {
 
 // showStreams lists the known streams or, with watched=true, the streams that consumers are subscribed to. The order is
 // Redis's own.
-func (f *Face) showStreams(c echo.Context) error {
-	p, err := paging.Read(c.QueryParams(), f.Store.Partitions(), "watched")
+func (f *Face) showStreams(ctx context.Context, c echo.Context, p paging.Page) (any, error) {
+	watched, err := strconv.ParseBool(cmp.Or(c.QueryParam("watched"), "false"))
 	if err != nil {
-		return err
+		return nil, refusal.New(fsm.CodeInvalidRequest, "watched must be true or false")
 	}
-	watched := false
-	if text := c.QueryParam("watched"); text != "" {
-		if watched, err = strconv.ParseBool(text); err != nil {
-			return refusal.New(fsm.CodeInvalidRequest, "watched must be true or false")
-		}
-	}
-	ctx, cancel := context.WithTimeout(c.Request().Context(), paging.Timeout)
-	defer cancel()
 	if watched {
-		return answerStreams(ctx, c, f, p, f.someWatched)
+		return fillPage(ctx, f, p, f.someWatched)
 	}
-	return answerStreams(ctx, c, f, p, f.someKnown)
+	return fillPage(ctx, f, p, f.someKnown)
 }
 
-// answerStreams fills a page, partition by partition. The function some adds the result of one call of the store, and
+// fillPage fills a page, partition by partition. The function some adds the result of one call of the store, and
 // says whether the partition has more.
-func answerStreams[T any](
-	ctx context.Context, c echo.Context, f *Face, p paging.Page,
-	some func(context.Context, *paging.Place, *[]T, int) (bool, error),
-) error {
+func fillPage[T any](
+	ctx context.Context, f *Face, p paging.Page, some func(context.Context, *paging.Place, *[]T, int) (bool, error),
+) (any, error) {
 	body := streamsBody[T]{Streams: []T{}}
 	at := p.From
 	for calls := 0; at.Partition < f.Store.Partitions(); calls++ {
@@ -80,14 +71,13 @@ func answerStreams[T any](
 		}
 		more, err := some(ctx, &at, &body.Streams, p.Limit)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if !more {
 			at = paging.Place{Partition: at.Partition + 1, Scan: "0"}
 		}
 	}
-	web.WriteJSON(c.Response(), http.StatusOK, body)
-	return nil
+	return body, nil
 }
 
 func (f *Face) someKnown(
@@ -152,9 +142,8 @@ func (f *Face) nameStreams(done string, do func(context.Context, []string) error
 			return err
 		}
 		if len(paths) > 0 {
-			f.Log.Info(done, zap.Int("streams", len(paths)), zap.String("first", paths[0]))
+			f.Control.Log.Info(done, zap.Int("streams", len(paths)), zap.String("first", paths[0]))
 		}
-		web.WriteJSON(c.Response(), http.StatusOK, map[string]int{"streams": len(paths)})
-		return nil
+		return web.Answer(c, http.StatusOK, map[string]int{"streams": len(paths)}, nil)
 	}
 }

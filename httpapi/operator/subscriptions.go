@@ -171,28 +171,22 @@ const conditionPaused fsm.Condition = "paused"
 
 // showSubscriptions lists subscriptions by ID: all of them, or only the unhealthy ones. A page of these may have fewer
 // than its limit.
-func (f *Face) showSubscriptions(c echo.Context) error {
-	p, err := paging.Read(c.QueryParams(), f.Store.Partitions(), "failing")
-	if err != nil {
-		return err
-	}
+func (f *Face) showSubscriptions(ctx context.Context, c echo.Context, p paging.Page) (any, error) {
 	failing := c.QueryParam("failing")
 	if failing != "" && failing != "true" && failing != "false" {
-		return refusal.New(fsm.CodeInvalidRequest, "failing must be true or false")
+		return nil, refusal.New(fsm.CodeInvalidRequest, "failing must be true or false")
 	}
-	ctx, cancel := context.WithTimeout(c.Request().Context(), paging.Timeout)
-	defer cancel()
 	all, err := f.Control.Subscriptions(ctx, "")
 	if err != nil {
-		return err
+		return nil, err
 	}
 	for len(all) > 0 && all[0].ID <= p.From.After {
 		all = all[1:]
 	}
 	n := min(p.Limit, max(1, maxCounted/f.Store.Partitions()), len(all))
-	body := subscriptionsBody{AsOf: f.Clock().UTC()}
+	body := subscriptionsBody{AsOf: f.Control.Clock().UTC()}
 	if body.Subscriptions, err = f.show(ctx, all[:n]); err != nil {
-		return err
+		return nil, err
 	}
 	if failing == "true" {
 		body.Subscriptions = slices.DeleteFunc(body.Subscriptions, func(b subscriptionBody) bool {
@@ -202,8 +196,7 @@ func (f *Face) showSubscriptions(c echo.Context) error {
 	if n < len(all) {
 		body.Next = paging.Place{After: all[n-1].ID}.String()
 	}
-	web.WriteJSON(c.Response(), http.StatusOK, body)
-	return nil
+	return body, nil
 }
 
 // showSubscription shows one subscription.
@@ -214,7 +207,7 @@ func (f *Face) showSubscription(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	now := f.Clock()
+	now := f.Control.Clock()
 	bodies, err := f.show(ctx, []fsm.Subscription{sub})
 	if err != nil {
 		return err
@@ -227,8 +220,7 @@ func (f *Face) showSubscription(c echo.Context) error {
 	if err := f.addLastAttempt(ctx, sub, &b); err != nil {
 		return err
 	}
-	web.WriteJSON(c.Response(), http.StatusOK, b)
-	return nil
+	return web.Answer(c, http.StatusOK, b, nil)
 }
 
 // addLastAttempt adds the latest attempt that the delivery log has.

@@ -1,6 +1,7 @@
 package web
 
 import (
+	"context"
 	"encoding/json"
 	"io"
 	"iter"
@@ -10,6 +11,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"reveille/fsm"
+	"reveille/httpapi/paging"
 	"reveille/httpapi/refusal"
 )
 
@@ -36,6 +38,31 @@ func MarkRefused(w http.ResponseWriter, code fsm.Code) {
 func WriteJSON(w http.ResponseWriter, status int, body any) {
 	answerHeader(w, status)
 	_ = encode(w, body) // fails only if the client is gone
+}
+
+// Answer answers a request, unless an error says why not.
+func Answer(c echo.Context, status int, body any, err error) error {
+	if err == nil {
+		WriteJSON(c.Response(), status, body)
+	}
+	return err
+}
+
+// Page returns a page of a list. Its time is paging.Timeout.
+type Page func(ctx context.Context, c echo.Context, p paging.Page) (body any, err error)
+
+// List answers a list of what lies in some partitions, page by page. known are the other keys that its query may have.
+func List(partitions int, page Page, known ...string) echo.HandlerFunc {
+	return func(c echo.Context) error {
+		p, err := paging.Read(c.QueryParams(), partitions, known...)
+		if err != nil {
+			return err
+		}
+		ctx, cancel := context.WithTimeout(c.Request().Context(), paging.Timeout)
+		defer cancel()
+		body, err := page(ctx, c, p)
+		return Answer(c, http.StatusOK, body, err)
+	}
 }
 
 // NoContent answers 204.
@@ -92,4 +119,22 @@ func Time(t time.Time) *time.Time {
 	}
 	t = t.UTC()
 	return &t
+}
+
+// Tested is the result of a test delivery.
+type Tested struct {
+	Success bool `json:"success"`
+	// StatusCode is 0 without an answer of the endpoint.
+	StatusCode     int    `json:"status_code"`
+	ResponseTimeMS int64  `json:"response_time_ms"`
+	ResponseBody   string `json:"response_body"`
+	Error          string `json:"error,omitempty"`
+}
+
+// TestedOf shows the result of a test delivery.
+func TestedOf(t fsm.TestDelivery) Tested {
+	return Tested{
+		Success: t.Failure == "", StatusCode: t.Status, ResponseTimeMS: t.Took.Milliseconds(),
+		ResponseBody: string(t.Body), Error: t.Failure,
+	}
 }

@@ -219,18 +219,18 @@ type Health struct {
 	Server  fsm.StreamServerStatus
 }
 
-// ReplicaID implements httpapi.Health.
+// ReplicaID implements operator.Health.
 func (h *Health) ReplicaID() string { return "one" }
 
-// Replicas implements httpapi.Health.
+// Replicas implements operator.Health.
 func (h *Health) Replicas(context.Context) ([]fsm.ReplicaStatus, int, error) {
 	return h.Others, h.Unowned, h.Err
 }
 
-// Answers implements httpapi.Health.
+// Answers implements operator.Health.
 func (h *Health) Answers() (bool, time.Time) { return h.Up, h.Since }
 
-// StreamServer implements httpapi.Health.
+// StreamServer implements operator.Health.
 func (h *Health) StreamServer() fsm.StreamServerStatus { return h.Server }
 
 // Tester is a Tester that notes whose endpoint it is to test.
