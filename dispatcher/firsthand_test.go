@@ -74,7 +74,8 @@ func (s *eventStreams) read(
 }
 
 func (s *eventStreams) attempted(a fsm.Attempt) {
-	if !told(a.Result) || !a.FirstHand(toldStream) {
+	tells := a.Wake.Primary == toldStream || strings.HasPrefix(a.EventType, "webhook.")
+	if !told(a.Result) || a.DeliveryID == "" || tells {
 		return
 	}
 	s.mu.Lock()

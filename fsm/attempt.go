@@ -1,7 +1,6 @@
 package fsm
 
 import (
-	"strings"
 	"time"
 )
 
@@ -32,9 +31,9 @@ type Attempt struct {
 	// and if nothing could be read.
 	Events int
 	From   Offset
-	// EventType is the type of the event of a delivery by Open Job Spec. The event itself holds the type, so it is
-	// known once the event is read, however the attempt ends. It is empty for an event without a type, and for other
-	// formats.
+	// EventType is the type of the event that the delivery brings. The event itself holds the type, so it is known once
+	// the event is read, however the attempt ends. It is empty for an event without a type, and for formats where no
+	// observer needs it.
 	EventType string
 	// Bytes is the size of the request's body, if it was Sent; 0 otherwise.
 	Bytes int
@@ -42,17 +41,6 @@ type Attempt struct {
 
 // Tells says whether the attempt shows how healthy the endpoint is.
 func (a Attempt) Tells() bool { return a.Sent && a.Result != AttemptAbandoned }
-
-// DeliveryEvents is the prefix of the types of events that report deliveries (OJS Webhook Delivery 11.1).
-const DeliveryEvents = "webhook."
-
-// FirstHand says whether an event may report the attempt. It may not if the attempt itself brings such a report,
-// because the reports would never end. All events of the stream named by events are such reports: Reveille appends its
-// reports there. In other streams the event's type decides: the event may come from another installation, or from
-// before the setting of that stream was changed. If nothing was read, there is nothing to report and no DeliveryID.
-func (a Attempt) FirstHand(events string) bool {
-	return a.DeliveryID != "" && a.Wake.Primary != events && !strings.HasPrefix(a.EventType, DeliveryEvents)
-}
 
 // AttemptResult is the consequence of a delivery attempt.
 type AttemptResult int

@@ -45,13 +45,13 @@ func slowBehind(t *testing.T, protocol string, connections int) *slow {
 
 // send sends a write, or the beginning of one, and waits until upstream has come so far.
 func (s *slow) send(text string, reached ...chan struct{}) net.Conn {
-	s.t.Helper()
-	c := dial(s.t, s.root, text)
+	s.T.Helper()
+	c := dial(s.T, s.root, text)
 	for _, stage := range reached {
 		select {
 		case <-stage:
 		case <-time.After(time.Minute):
-			s.t.Fatal("upstream did not get it")
+			s.T.Fatal("upstream did not get it")
 		}
 	}
 	return c
@@ -59,7 +59,7 @@ func (s *slow) send(text string, reached ...chan struct{}) net.Conn {
 
 // awaitWaiting waits until at least so many connections wait for a request.
 func (s *slow) awaitWaiting(n int) {
-	s.t.Helper()
+	s.T.Helper()
 	waiting := func() int {
 		s.conns.mu.Lock()
 		defer s.conns.mu.Unlock()
@@ -67,22 +67,22 @@ func (s *slow) awaitWaiting(n int) {
 	}
 	for deadline := time.Now().Add(time.Minute); waiting() < n; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
-			s.t.Fatalf("%d connections wait for a request, want %d", waiting(), n)
+			s.T.Fatalf("%d connections wait for a request, want %d", waiting(), n)
 		}
 	}
 }
 
 // succeeds fails the test unless each write gets upstream's answer.
 func (s *slow) succeeds(writes ...net.Conn) {
-	s.t.Helper()
+	s.T.Helper()
 	close(s.release)
 	for n, c := range writes {
 		res, err := http.ReadResponse(bufio.NewReader(c), nil)
 		if err != nil {
-			s.t.Fatalf("write %d has no answer: %v", n, err)
+			s.T.Fatalf("write %d has no answer: %v", n, err)
 		}
-		if a := s.read(res); a.status != http.StatusOK {
-			s.t.Errorf("write %d: %d %s", n, a.status, a.text)
+		if a := s.Read(res); a.Status != http.StatusOK {
+			s.T.Errorf("write %d: %d %s", n, a.Status, a.Text)
 		}
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"reveille/fsm"
+	"reveille/test/ports"
 )
 
 const slowRequest = "POST /callback/x HTTP/1.1\r\nHost: x\r\n"
@@ -30,7 +31,7 @@ func crowd(t *testing.T) (root string, poll func() net.Conn) {
 	}))
 	t.Cleanup(upstream.Close)
 	h := newHarness(t,
-		func(c *Config) { c.MaxConnections, c.Gateway, c.UpstreamURL = 3, true, mustURL(t, upstream.URL) })
+		func(c *Config) { c.MaxConnections, c.Gateway, c.UpstreamURL = 3, true, ports.MustURL(t, upstream.URL) })
 	root, _ = h.server()
 	return root, func() net.Conn {
 		c := dial(t, root, "GET /a?live=long-poll HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -110,7 +111,7 @@ func TestOfRequestsThatAreAllCompleteTheOldestGoes(t *testing.T) {
 func TestAClientThatDoesNotReadItsAnswersIsLetGo(t *testing.T) {
 	h := newHarness(t, nil)
 	for n := range 2000 {
-		h.store.db.PutSubscription(fsm.Subscription{
+		h.Store.DB.PutSubscription(fsm.Subscription{
 			ID: fmt.Sprint(n), Pattern: "/a", Webhook: "https://w",
 			Description: strings.Repeat("x", 4000),
 		})
@@ -146,8 +147,8 @@ func TestAClientThatDoesNotReadItsAnswersIsLetGo(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if a := h.read(res); len(a.body["subscriptions"].([]any)) != 2000 {
-		t.Errorf("the answer is cut short: %d bytes", len(a.text))
+	if a := h.Read(res); len(a.Body["subscriptions"].([]any)) != 2000 {
+		t.Errorf("the answer is cut short: %d bytes", len(a.Text))
 	}
 }
 
@@ -195,7 +196,7 @@ func TestAConnectionThatThereIsNoFileForTakesThePlaceOfOneThatWaits(t *testing.T
 	isClosed(t, waiting[0])
 	isClosed(t, waiting[1])
 	isOpen(t, waiting[2])
-	if n := h.logs.FilterMessageSnippet("no open file is left").Len(); n != 1 {
+	if n := h.Logs.FilterMessageSnippet("no open file is left").Len(); n != 1 {
 		t.Errorf("logged %d times", n)
 	}
 

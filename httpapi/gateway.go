@@ -15,6 +15,8 @@ import (
 
 	"reveille/fsm"
 	"reveille/fsm/throttle"
+	"reveille/httpapi/refusal"
+	"reveille/httpapi/web"
 )
 
 const (
@@ -94,15 +96,15 @@ func (g *gateway) admit(method, raw string) (path, stream string, err error) {
 		}
 		return path, path, nil
 	case !strings.HasPrefix(raw, "/"), errors.Is(err, fsm.ErrOutsideRoot):
-		return "", "", refuse(fsm.CodeNotFound, "there is nothing at this path")
+		return "", "", refusal.New(fsm.CodeNotFound, "there is nothing at this path")
 	case errors.Is(err, fsm.ErrWildcard) && isWrite(method):
-		return "", "", refuse(fsm.CodeInvalidPath, "%v; for a subscription, add ?subscription=ID", err)
+		return "", "", refusal.New(fsm.CodeInvalidPath, "%v; for a subscription, add ?subscription=ID", err)
 	case errors.Is(err, fsm.ErrWildcard), errors.Is(err, fsm.ErrPathTooLong):
 		if path, err = fsm.ForwardedPath(raw); err == nil {
 			return path, "", nil
 		}
 	}
-	return "", "", refuse(fsm.CodeInvalidPath, "%v", err)
+	return "", "", refusal.New(fsm.CodeInvalidPath, "%v", err)
 }
 
 // serve passes one request, to the path and for the stream that admit returned. The writer w must be the server's own:
@@ -110,10 +112,8 @@ func (g *gateway) admit(method, raw string) (path, stream string, err error) {
 func (g *gateway) serve(w http.ResponseWriter, r *http.Request, path, stream string) {
 	if !g.upstream.TakesWrites() && !reads(r.Method) {
 		w.Header().Set("Allow", "GET, HEAD, OPTIONS")
-		writeRefusal(w, &refusal{
-			fsm.CodeMethodNotAllowed,
-			"the stream server takes no writes by this protocol: events are published by its own means",
-		})
+		web.WriteRefusal(w, refusal.New(fsm.CodeMethodNotAllowed,
+			"the stream server takes no writes by this protocol: events are published by its own means"))
 		return
 	}
 	root := strings.TrimSuffix(g.root.EscapedPath(), "/")
@@ -218,7 +218,7 @@ func (g *gateway) failed(w http.ResponseWriter, r *http.Request, err error) {
 	if times, log := g.unanswered.Happened(time.Now()); log {
 		g.log.Warn("upstream did not answer", zap.String("method", r.Method), zap.Int("times", times), zap.Error(err))
 	}
-	writeRefusal(w, &refusal{fsm.CodeUpstreamUnavailable, "the stream server cannot be reached"})
+	web.WriteRefusal(w, refusal.New(fsm.CodeUpstreamUnavailable, "the stream server cannot be reached"))
 }
 
 // bufferPool has the buffers through which bodies are copied.

@@ -22,6 +22,8 @@ import (
 	"go.uber.org/zap/zapcore"
 
 	"reveille/fsm"
+	"reveille/httpapi/web"
+	"reveille/test/ports"
 )
 
 // behind puts the gateway of a harness in front of a handler and starts both.
@@ -29,7 +31,7 @@ func behind(t *testing.T, base string, upstream http.HandlerFunc) (h *harness, r
 	srv := httptest.NewServer(upstream)
 	t.Cleanup(srv.Close)
 	h = newHarness(t, func(c *Config) {
-		c.Gateway, c.UpstreamURL, c.RegistryPath = true, mustURL(t, srv.URL+base), "/__registry__"
+		c.Gateway, c.UpstreamURL, c.RegistryPath = true, ports.MustURL(t, srv.URL+base), "/__registry__"
 	})
 	root, client = h.server()
 	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
@@ -159,7 +161,7 @@ func TestGatewayAsksByTheHostThatIsSetForUpstream(t *testing.T) {
 	srv := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { seen <- r.Host }))
 	t.Cleanup(srv.Close)
 	h := newHarness(t, func(c *Config) {
-		c.Gateway, c.UpstreamURL, c.UpstreamHost = true, mustURL(t, srv.URL), "streams.internal"
+		c.Gateway, c.UpstreamURL, c.UpstreamHost = true, ports.MustURL(t, srv.URL), "streams.internal"
 	})
 	root, _ := h.server()
 	for _, target := range []string{"/a", `/a|b"%2F`} { // the second goes as an opaque URL
@@ -204,9 +206,9 @@ func TestGatewayGivesALocationBelowTheRootThePublicAddress(t *testing.T) {
 			t.Cleanup(srv.Close)
 			up = strings.TrimPrefix(srv.URL, "http://")
 			h := newHarness(t, func(cfg *Config) {
-				cfg.Gateway, cfg.UpstreamURL = true, mustURL(t, srv.URL+c.base)
+				cfg.Gateway, cfg.UpstreamURL = true, ports.MustURL(t, srv.URL+c.base)
 				if c.public != "" {
-					cfg.PublicURL = mustURL(t, c.public)
+					cfg.PublicURL = ports.MustURL(t, c.public)
 				}
 			})
 			root, _ := h.server()
@@ -342,7 +344,7 @@ func (f readerFunc) Read(b []byte) (int, error) { return f(b) }
 func TestGatewayTellsDiscoveryOfWrites(t *testing.T) {
 	var h *harness
 	h, root, client := behind(t, "/base", func(w http.ResponseWriter, r *http.Request) {
-		h.rec.note("upstream %s %s", r.Method, r.URL.EscapedPath())
+		h.Rec.Note("upstream %s %s", r.Method, r.URL.EscapedPath())
 		if tail := r.Header.Get("Test-Tail"); tail != "" {
 			w.Header().Set("Stream-Next-Offset", tail)
 		}
@@ -403,7 +405,7 @@ func TestGatewayTellsDiscoveryOfWrites(t *testing.T) {
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			h.rec.forget()
+			h.Rec.ForgetCalls()
 			r, _ := http.NewRequest(c.method, root+c.path, nil)
 			r.Header.Set("Test-Status", fmt.Sprint(c.status))
 			r.Header.Set("Test-Tail", c.tail)
@@ -412,20 +414,20 @@ func TestGatewayTellsDiscoveryOfWrites(t *testing.T) {
 				t.Fatal(err)
 			}
 			_ = res.Body.Close()
-			if got := h.rec.noted(); res.StatusCode != c.status || !slices.Equal(got, c.want) {
+			if got := h.Rec.Noted(); res.StatusCode != c.status || !slices.Equal(got, c.want) {
 				t.Fatalf("got %d and calls %q, want %q", res.StatusCode, got, c.want)
 			}
 		})
 	}
 	t.Run("a deletion that cannot be noted is answered all the same", func(t *testing.T) {
-		h.rec.err = errors.New("redis is away")
+		h.Rec.Err = errors.New("redis is away")
 		r, _ := http.NewRequest(http.MethodDelete, root+"/a", nil)
 		r.Header.Set("Test-Status", "204")
 		res, err := client.Do(r)
 		if err != nil || res.StatusCode != 204 {
 			t.Fatal(res, err)
 		}
-		if h.logs.FilterField(zap.String("stream", "/a")).Len() != 1 {
+		if h.Logs.FilterField(zap.String("stream", "/a")).Len() != 1 {
 			t.Fatal("nothing was logged")
 		}
 	})
@@ -434,8 +436,8 @@ func TestGatewayTellsDiscoveryOfWrites(t *testing.T) {
 func TestGatewayUpstreamDown(t *testing.T) {
 	// Nobody listens on the first port.
 	h := newHarness(t,
-		func(c *Config) { c.Gateway, c.UpstreamURL = true, mustURL(t, "http://user:hunter2@127.0.0.1:1") })
-	h.secret("hunter2")
+		func(c *Config) { c.Gateway, c.UpstreamURL = true, ports.MustURL(t, "http://user:hunter2@127.0.0.1:1") })
+	h.Secret("hunter2")
 	root, client := h.server()
 	for _, method := range []string{http.MethodGet, http.MethodPost} {
 		r, _ := http.NewRequest(method, root+"/a", strings.NewReader("x"))
@@ -443,9 +445,9 @@ func TestGatewayUpstreamDown(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		h.want(h.read(res), 502, "UPSTREAM_UNAVAILABLE", "stream server")
+		h.Want(h.Read(res), 502, "UPSTREAM_UNAVAILABLE", "stream server")
 	}
-	h.wantCalls("before /a", "refused /a")
+	h.WantCalls("before /a", "refused /a")
 }
 
 func TestGatewayClientThatGoesAwayFromAWriteIsNoError(t *testing.T) {
@@ -469,8 +471,8 @@ func TestGatewayClientThatGoesAwayFromAWriteIsNoError(t *testing.T) {
 				<-r.Context().Done()
 			})
 			leave(root, arrived)
-			h.await("refused /a") // what became of the write is for discovery to find out
-			for _, e := range h.logs.All() {
+			h.Await("refused /a") // what became of the write is for discovery to find out
+			for _, e := range h.Logs.All() {
 				if e.Level > zapcore.DebugLevel {
 					t.Fatalf("logged: %s %v", e.Message, e.ContextMap())
 				}
@@ -480,43 +482,45 @@ func TestGatewayClientThatGoesAwayFromAWriteIsNoError(t *testing.T) {
 }
 
 func TestABodyThatTricklesInIsEnded(t *testing.T) {
-	h := woken(t, func(c *Config) { c.BodyTimeout = 200 * time.Millisecond })
+	h := newHarness(t, func(c *Config) { c.BodyTimeout = 200 * time.Millisecond })
+	h.Wake()
 	root, client := h.server()
-	token := h.token(consumerID, epoch, 0)
+	token := h.Token(ports.ConsumerID, ports.Epoch, 0)
 	trickle := func(method, target, auth string) *http.Response {
 		return raw(t, root,
 			method+" "+target+" HTTP/1.1\r\nHost: x\r\nAuthorization: "+auth+
 				"\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{\"epoch\"")
 	}
 	for _, c := range []struct{ method, target string }{
-		{"POST", "/callback/" + consumerID},
+		{"POST", "/callback/" + ports.ConsumerID},
 		{"PUT", "/a?subscription=a"},
 	} {
 		res := trickle(c.method, c.target, "Bearer "+token)
 		if !res.Close {
 			t.Fatal("the connection is kept")
 		}
-		h.want(h.read(res), 400, "INVALID_REQUEST", "did not arrive within 200ms")
+		h.Want(h.Read(res), 400, "INVALID_REQUEST", "did not arrive within 200ms")
 	}
 	// One that is refused before its body is read is ended as well.
-	h.want(h.read(trickle("POST", "/callback/"+consumerID, "none")), 401, "TOKEN_INVALID", "")
+	h.Want(h.Read(trickle("POST", "/callback/"+ports.ConsumerID, "none")), 401, "TOKEN_INVALID", "")
 
 	// The limit is for the body only: what comes after it may take longer.
-	h.svc.cfg.HeadTimeout = 500 * time.Millisecond
-	h.up.broken[primary] = true
-	r, _ := http.NewRequest(http.MethodPost, root+"/callback/"+consumerID, strings.NewReader(`{"epoch":7}`))
+	h.svc.native.HeadTimeout = 500 * time.Millisecond
+	h.Up.Broken[ports.Primary] = true
+	r, _ := http.NewRequest(http.MethodPost, root+"/callback/"+ports.ConsumerID, strings.NewReader(`{"epoch":7}`))
 	r.Header.Set("Authorization", "Bearer "+token)
 	res, err := client.Do(r)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if a := h.read(res); a.status != 200 {
-		t.Fatal(a.text)
+	if a := h.Read(res); a.Status != 200 {
+		t.Fatal(a.Text)
 	}
 }
 
 func TestABodyWithoutALengthIsLimitedToo(t *testing.T) {
-	h := woken(t, nil)
+	h := newHarness(t, nil)
+	h.Wake()
 	root, client := h.server()
 	body := io.MultiReader(strings.NewReader(`{"epoch":7,"x":"`),
 		io.LimitReader(readerFunc(func(b []byte) (int, error) {
@@ -524,26 +528,26 @@ func TestABodyWithoutALengthIsLimitedToo(t *testing.T) {
 				b[i] = 'x'
 			}
 			return len(b), nil
-		}), MaxBody))
-	r, _ := http.NewRequest(http.MethodPost, root+"/callback/"+consumerID, body)
-	r.Header.Set("Authorization", "Bearer "+h.token(consumerID, epoch, 0))
+		}), web.MaxBody))
+	r, _ := http.NewRequest(http.MethodPost, root+"/callback/"+ports.ConsumerID, body)
+	r.Header.Set("Authorization", "Bearer "+h.Token(ports.ConsumerID, ports.Epoch, 0))
 	res, err := client.Do(r)
 	if err != nil {
 		t.Fatal(err)
 	}
-	h.want(h.read(res), 413, "BODY_TOO_LARGE", "")
+	h.Want(h.Read(res), 413, "BODY_TOO_LARGE", "")
 }
 
 // refusedBy sends a request as it stands, and fails the test unless it is refused and nothing of it goes upstream.
-func refusedBy(t *testing.T, h *harness, root, method, target string, status int, code fsm.Code) answer {
+func refusedBy(t *testing.T, h *harness, root, method, target string, status int, code fsm.Code) ports.Answer {
 	t.Helper()
 	res := raw(t, root,
 		method+" "+target+" HTTP/1.1\r\nHost: public.example\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
-	a := h.read(res)
-	if a.status != status || a.code() != string(code) {
-		t.Errorf("%s %s: %d %s, want %d %s", method, target, a.status, a.text, status, code)
+	a := h.Read(res)
+	if a.Status != status || a.Code() != string(code) {
+		t.Errorf("%s %s: %d %s, want %d %s", method, target, a.Status, a.Text, status, code)
 	}
-	h.wantCalls()
+	h.WantCalls()
 	return a
 }
 
@@ -580,8 +584,8 @@ func TestGatewayRefusesWhatIsNoStreamsPath(t *testing.T) {
 			for _, target := range []string{"/agents/*", "/agents/%2A", "/a%2ab", "/**"} {
 				if a := refusedBy(
 					t, h, root, method, target, 400, fsm.CodeInvalidPath,
-				); !strings.Contains(a.message(), "?subscription=ID") {
-					t.Errorf("the answer does not say what was meant: %s", a.text)
+				); !strings.Contains(a.Message(), "?subscription=ID") {
+					t.Errorf("the answer does not say what was meant: %s", a.Text)
 				}
 			}
 		}
@@ -590,8 +594,8 @@ func TestGatewayRefusesWhatIsNoStreamsPath(t *testing.T) {
 
 func TestReservedPathsAreAnsweredWithoutAGatewayToo(t *testing.T) {
 	h := newHarness(t, nil)
-	h.want(h.api("GET", "/__ds/jwks.json", ""), 501, fsm.CodeNotImplemented, "__ds")
-	h.want(h.api("GET", "/x/__ds/jwks.json", ""), 501, fsm.CodeNotImplemented, "__ds")
+	h.Want(h.API("GET", "/__ds/jwks.json", ""), 501, fsm.CodeNotImplemented, "__ds")
+	h.Want(h.API("GET", "/x/__ds/jwks.json", ""), 501, fsm.CodeNotImplemented, "__ds")
 }
 
 func TestWhatCarriesSubscriptionsInItsQueryNeverGoesUpstream(t *testing.T) {
@@ -606,11 +610,11 @@ func TestWhatCarriesSubscriptionsInItsQueryNeverGoesUpstream(t *testing.T) {
 		{"POST", "/__ds/x?subscription=a", "GET, HEAD, PUT, PATCH, DELETE"},
 	} {
 		a := refusedBy(t, h, root, c.method, c.target, 405, fsm.CodeMethodNotAllowed)
-		if a.header.Get("Allow") != c.allow || !strings.Contains(a.message(), "?subscription=ID") {
-			t.Errorf("%s %s: Allow %q, %s", c.method, c.target, a.header.Get("Allow"), a.text)
+		if a.Header.Get("Allow") != c.allow || !strings.Contains(a.Message(), "?subscription=ID") {
+			t.Errorf("%s %s: Allow %q, %s", c.method, c.target, a.Header.Get("Allow"), a.Text)
 		}
 	}
-	for _, target := range []string{"/a?subscription=a", "/a?subscriptions", "/callback/" + consumerID} {
+	for _, target := range []string{"/a?subscription=a", "/a?subscriptions", "/callback/" + ports.ConsumerID} {
 		res := raw(t, root, "OPTIONS "+target+" HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
 		_ = res.Body.Close()
 		if res.StatusCode != 204 || res.Header.Get("Allow") == "" {
@@ -622,7 +626,7 @@ func TestWhatCarriesSubscriptionsInItsQueryNeverGoesUpstream(t *testing.T) {
 func TestWritesToAnUpstreamThatTakesNoneAreRefused(t *testing.T) {
 	var asked atomic.Int32
 	h, root, client := behind(t, "/ds", func(w http.ResponseWriter, _ *http.Request) { asked.Add(1) })
-	h.up.readOnly = true
+	h.Up.ReadOnly = true
 	for method, want := range map[string]int{
 		"PUT": 405, "POST": 405, "DELETE": 405, "PATCH": 405, "GET": 200, "HEAD": 200, "OPTIONS": 200,
 	} {
@@ -644,5 +648,39 @@ func TestWritesToAnUpstreamThatTakesNoneAreRefused(t *testing.T) {
 			(!strings.Contains(string(body), `"code":"METHOD_NOT_ALLOWED"`) || res.Header.Get("Allow") == "") {
 			t.Errorf("%s: %s %v", method, body, res.Header)
 		}
+	}
+}
+
+func TestACallbackWhosePathWasDecodedDoesNotGoToTheStreamServer(t *testing.T) {
+	reached := make(chan string, 9)
+	h, root, _ := behind(t, "", func(_ http.ResponseWriter, r *http.Request) { reached <- r.RequestURI })
+	post := func(path, token string) int {
+		res := raw(t, root,
+			"POST "+path+
+				" HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\nConnection: close\r\nAuthorization: Bearer "+token+
+				"\r\n\r\n")
+		_ = res.Body.Close()
+		return res.StatusCode
+	}
+	token := h.Token(ports.ConsumerID, ports.Epoch, 0)
+	for _, path := range []string{"/callback/my-sub:/agents/task-1", "/callback/my-sub:%2Fagents/task-1"} {
+		if status := post(path, token); status != 404 || len(reached) > 0 {
+			t.Errorf("%s: %d, %d requests at the stream server", path, status, len(reached))
+		}
+	}
+	if n := h.Logs.FilterMessageSnippet("callbacks arrive with a decoded path").Len(); n != 1 {
+		t.Errorf("%d lines in the log, want 1", n)
+	}
+	// Whoever sends it: nothing below /callback/ is a stream's.
+	for path, bearer := range map[string]string{
+		"/callback/my-sub:/agents/task-1": "theirs", "/callback/my-sub:/agents/task-2": token,
+		"/x/../callback/a": token, "/callback/": token,
+	} {
+		if status := post(path, bearer); status != 404 || len(reached) > 0 {
+			t.Errorf("%s: %d, %d requests at the stream server", path, status, len(reached))
+		}
+	}
+	if status := post("/callback", token); status != 200 || <-reached != "/callback" {
+		t.Errorf("a stream named /callback got %d", status)
 	}
 }

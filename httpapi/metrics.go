@@ -8,35 +8,18 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
-	"reveille/fsm"
+	"reveille/httpapi/web"
 )
 
-// codeOK is the code that a successful callback counts as.
-const codeOK fsm.Code = "OK"
-
-// metrics are the metrics of the ports.
+// metrics are the metrics of the gateway.
 type metrics struct {
-	callbacks        *prometheus.CounterVec
-	callbackDuration prometheus.Histogram
-	gateway          *prometheus.CounterVec
-	gatewayDuration  *prometheus.HistogramVec
+	gateway         *prometheus.CounterVec
+	gatewayDuration *prometheus.HistogramVec
 }
 
 func newMetrics(r prometheus.Registerer) *metrics {
 	f := promauto.With(r)
-	m := &metrics{
-		callbacks: f.NewCounterVec(prometheus.CounterOpts{
-			Name: "reveille_callbacks_total",
-			Help: "Callbacks of workers that were answered, by code (OK, or the code of the error: INVALID_REQUEST, " +
-				"TOKEN_INVALID, TOKEN_EXPIRED, STALE_EPOCH, ALREADY_CLAIMED, INVALID_OFFSET, CONSUMER_GONE, " +
-				"BODY_TOO_LARGE, UNAVAILABLE, INTERNAL).",
-		}, []string{"code"}),
-		callbackDuration: f.NewHistogram(prometheus.HistogramOpts{
-			Name: "reveille_callback_duration_seconds",
-			Help: "Duration of callbacks from the end of their header to the answer, including the arrival of " +
-				"their body.",
-			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 20},
-		}),
+	return &metrics{
 		gateway: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "reveille_gateway_requests_total",
 			Help: "Requests that passed through the gateway, by kind (read: GET and HEAD; live: a read that waits " +
@@ -51,20 +34,6 @@ func newMetrics(r prometheus.Registerer) *metrics {
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60},
 		}, []string{"kind"}),
 	}
-	for _, code := range []fsm.Code{
-		codeOK, fsm.CodeInvalidRequest, fsm.CodeTokenExpired, fsm.CodeTokenInvalid, fsm.CodeAlreadyClaimed,
-		fsm.CodeInvalidOffset,
-		fsm.CodeStaleEpoch, fsm.CodeConsumerGone, fsm.CodeUnavailable, fsm.CodeInternal,
-	} {
-		m.callbacks.WithLabelValues(string(code))
-	}
-	return m
-}
-
-// calledBack counts a callback.
-func (m *metrics) calledBack(began time.Time, code fsm.Code) {
-	m.callbacks.WithLabelValues(string(code)).Inc()
-	m.callbackDuration.Observe(time.Since(began).Seconds())
 }
 
 // passed counts a request: by the status of the stream server's answer, or by the reason why there is none.
@@ -82,7 +51,7 @@ var classes = [6]string{1: "1xx", 2: "2xx", 3: "3xx", 4: "4xx", 5: "5xx"}
 func kindOf(method string, u *url.URL) string {
 	switch method {
 	case http.MethodGet, http.MethodHead:
-		if method == http.MethodGet && queryHas(u.RawQuery, "live") {
+		if method == http.MethodGet && web.QueryHas(u.RawQuery, "live") {
 			return "live"
 		}
 		return "read"

@@ -6,66 +6,13 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"reveille/fsm"
+	"reveille/test/ports"
 )
-
-// counted returns the counters, and of histograms how many were observed, that are not zero, by the values of their
-// labels.
-func counted(t *testing.T, r prometheus.Gatherer, name string) map[string]int {
-	t.Helper()
-	families, err := r.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	found := map[string]int{}
-	for _, f := range families {
-		for _, m := range f.GetMetric() {
-			n := int(m.GetCounter().GetValue()) + int(m.GetHistogram().GetSampleCount())
-			if f.GetName() != name || n == 0 {
-				continue
-			}
-			var labels []string
-			for _, l := range m.GetLabel() {
-				labels = append(labels, l.GetValue())
-			}
-			found[strings.Join(labels, " ")] = n
-		}
-	}
-	return found
-}
-
-func TestCallbacksAreCountedByCode(t *testing.T) {
-	r := prometheus.NewPedanticRegistry()
-	h := woken(t, func(c *Config) { c.Metrics = r })
-	for _, a := range []attempt{
-		{forged: true},
-		{foreign: true},
-		{malformed: true},
-		{stale: true},
-		{offset: "201"},
-		{offset: "150"},
-		{},
-		{gone: true},
-	} {
-		a.send(h)
-	}
-	want := map[string]int{
-		"OK": 2, string(fsm.CodeTokenInvalid): 2, string(fsm.CodeInvalidRequest): 1, string(fsm.CodeStaleEpoch): 1,
-		string(fsm.CodeInvalidOffset): 1, string(fsm.CodeConsumerGone): 1,
-	}
-	if got := counted(t, r, "reveille_callbacks_total"); fmt.Sprint(got) != fmt.Sprint(want) {
-		t.Errorf("counted %v, want %v", got, want)
-	}
-	if got := counted(t, r, "reveille_callback_duration_seconds"); got[""] != 8 {
-		t.Errorf("the time of %d callbacks was taken, want 8", got[""])
-	}
-}
 
 func TestGatewayRequestsAreCountedByKindAndStatus(t *testing.T) {
 	r := prometheus.NewPedanticRegistry()
@@ -83,7 +30,7 @@ func TestGatewayRequestsAreCountedByKindAndStatus(t *testing.T) {
 		}
 	}))
 	t.Cleanup(srv.Close)
-	h := newHarness(t, func(c *Config) { c.Metrics, c.Gateway, c.UpstreamURL = r, true, mustURL(t, srv.URL) })
+	h := newHarness(t, func(c *Config) { c.Metrics, c.Gateway, c.UpstreamURL = r, true, ports.MustURL(t, srv.URL) })
 	root, client := h.server()
 	send := func(ctx context.Context, method, path string) {
 		t.Helper()
@@ -115,13 +62,13 @@ func TestGatewayRequestsAreCountedByKindAndStatus(t *testing.T) {
 		"live cancelled": 1,
 	}
 	deadline := time.Now().Add(10 * time.Second)
-	for fmt.Sprint(counted(t, r, "reveille_gateway_requests_total")) != fmt.Sprint(want) {
+	for fmt.Sprint(ports.Counted(t, r, "reveille_gateway_requests_total")) != fmt.Sprint(want) {
 		if time.Now().After(deadline) {
-			t.Fatalf("counted %v, want %v", counted(t, r, "reveille_gateway_requests_total"), want)
+			t.Fatalf("counted %v, want %v", ports.Counted(t, r, "reveille_gateway_requests_total"), want)
 		}
 		time.Sleep(time.Millisecond)
 	}
-	if got := counted(t, r, "reveille_gateway_duration_seconds"); got["read"] != 2 || got["live"] != 1 ||
+	if got := ports.Counted(t, r, "reveille_gateway_duration_seconds"); got["read"] != 2 || got["live"] != 1 ||
 		got["delete"] != 1 {
 		t.Errorf("the time of these was taken: %v", got)
 	}
@@ -130,13 +77,13 @@ func TestGatewayRequestsAreCountedByKindAndStatus(t *testing.T) {
 func TestTheOperatorPortAnswersScrapesIfThereIsAPage(t *testing.T) {
 	page := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "figures") })
 	h := newHarness(t, func(c *Config) { c.MetricsPage = page })
-	if a := h.operator(http.MethodGet, "/metrics", ""); a.status != 200 || a.text != "figures" {
-		t.Errorf("got %d %q", a.status, a.text)
+	if a := h.Operator(http.MethodGet, "/metrics", ""); a.Status != 200 || a.Text != "figures" {
+		t.Errorf("got %d %q", a.Status, a.Text)
 	}
-	if a := h.operator(http.MethodPost, "/metrics", ""); a.status != 405 {
-		t.Errorf("a POST got %d", a.status)
+	if a := h.Operator(http.MethodPost, "/metrics", ""); a.Status != 405 {
+		t.Errorf("a POST got %d", a.Status)
 	}
-	if a := newHarness(t, nil).operator(http.MethodGet, "/metrics", ""); a.status != 404 {
-		t.Errorf("without a page it got %d", a.status)
+	if a := newHarness(t, nil).Operator(http.MethodGet, "/metrics", ""); a.Status != 404 {
+		t.Errorf("without a page it got %d", a.Status)
 	}
 }

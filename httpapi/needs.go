@@ -3,59 +3,21 @@ package httpapi
 import (
 	"context"
 	"net/http"
-	"time"
 
 	"reveille/fsm"
-	"reveille/fsm/cache"
+	"reveille/httpapi/control"
+	"reveille/httpapi/native"
+	"reveille/httpapi/ojs"
+	"reveille/httpapi/operator"
 )
 
 // What each resource needs of the rest of the program. fsm.Store says what the methods of the store do.
 
-// Subscriptions is what the subscription API uses of the store.
-type Subscriptions interface {
-	Catalog() *cache.Catalog
-	RefreshCatalog(ctx context.Context) error
-	ChangeSubscription(
-		ctx context.Context, id string, change func(fsm.Subscription) (fsm.Subscription, error),
-	) (fsm.Subscription, error)
-	DeleteSubscription(ctx context.Context, id string) error
-	RotateSecret(ctx context.Context, id string, r fsm.Rotation) (fsm.Subscription, error)
-	Backfills(ctx context.Context) (map[string]fsm.Backfill, error)
-}
-
-// Callbacks is what the callbacks use of the store.
-type Callbacks interface {
-	Callback(ctx context.Context, cb fsm.Callback) (fsm.CallbackReply, error)
-	Hide(ctx context.Context, path string, a fsm.Absence) (fsm.Outcome, error)
-}
-
-// Inventory is what the operator's requests use of the store.
-type Inventory interface {
-	Partitions() int
-	PartitionOf(path string) int
-	Endpoints() *cache.Endpoints
-	Ownership() *cache.Ownership
-	ResumeSubscription(ctx context.Context, id string) (consumers int, o fsm.Outcome, err error)
-	RetrySubscription(ctx context.Context, id string) (consumers int, err error)
-	RetryWake(ctx context.Context, sub fsm.Subscription, r fsm.WakeRef) (waited bool, err error)
-	Consumer(ctx context.Context, r fsm.ConsumerRef) (fsm.Consumer, error)
-	CountConsumers(ctx context.Context, subs []fsm.Subscription) (byPartition [][]int, err error)
-	TallyConsumers(ctx context.Context, subs []fsm.Subscription) ([]fsm.Tally, error)
-	ScanConsumers(
-		ctx context.Context, sub fsm.Subscription, partition int, cursor string, count int,
-	) ([]fsm.Consumer, string, error)
-	ScanStreams(ctx context.Context, partition int, cursor string) ([]fsm.Stream, string, error)
-	WatchedSince(ctx context.Context, partition int, seq int64) ([]fsm.Watched, error)
-	fsm.LetterStore
-	fsm.ReplayStore
-	fsm.LogStore
-}
-
 // Store is the part of the state that the ports use.
 type Store interface {
-	Subscriptions
-	Callbacks
-	Inventory
+	operator.Store
+	ojs.Store
+	native.Store
 }
 
 // Writes receives the writes and deletions that pass through the gateway.
@@ -76,29 +38,14 @@ type Writes interface {
 // longer than a few requests take.
 type Streams interface {
 	Writes
-	// Name makes streams known; those that exist upstream are linked from fsm.Start, the others are awaited.
-	Name(ctx context.Context, paths []string) error
-	// Forget removes streams and their consumers from what is known.
-	Forget(ctx context.Context, paths []string) error
-	// Subscribe stores a subscription (fsm.SubscriptionStore, CreateSubscription). If it creates one, it begins the
-	// backfill. It then returns when the backfill is over, or has taken longer than a caller can wait.
-	Subscribe(ctx context.Context, sub fsm.Subscription) (stored fsm.Subscription, created bool, err error)
-	// Watch makes sure that streams are watched in the partition of a consumer's primary stream.
-	Watch(primary string, paths []string)
+	control.Subscriber
+	operator.Streams
+	native.Streams
 }
 
 // Upstream asks the stream server for what callbacks and the gateway want to know.
 type Upstream interface {
-	// Head returns a stream's metadata, newer than the call. Callers that wait at the same time may share one answer.
-	Head(ctx context.Context, path string) (fsm.StreamInfo, error)
-	// HeadAnew is Head that waits for no other request, and shares none.
-	HeadAnew(ctx context.Context, path string) (fsm.StreamInfo, error)
-	// Locate returns where an offset lies, as a position that counts from where a read from another one shows it. It
-	// may read what lies between them. It need not check whether the offset lies behind the end of the stream. The
-	// error fsm.ErrOffset says that they are not such offsets of the stream, and fsm.ErrNoStream that there is no
-	// stream.
-	Locate(ctx context.Context, path string, from, to fsm.Offset) (fsm.Offset, error)
-	Offsets
+	native.Upstream
 	Passed
 }
 
@@ -108,37 +55,4 @@ type Passed interface {
 	TakesWrites() bool
 	// NextOffset is the tail that an answer to a write shows; empty if it shows none.
 	NextOffset(header http.Header) fsm.Offset
-}
-
-// Offsets reads what clients and the stream server call an offset.
-type Offsets interface {
-	// ParseOffset makes an Offset of what a client or the server calls one; the error wraps fsm.ErrOffset.
-	ParseOffset(s string) (fsm.Offset, error)
-}
-
-// Targets judges webhook URLs.
-type Targets interface {
-	// CheckTarget returns an error that says why wakes may not be sent to a URL. Its text is a sentence that begins
-	// with "webhook" (webhook spec, SSRF Prevention).
-	CheckTarget(ctx context.Context, url string) error
-}
-
-// Health is the health of the program's parts, for an operator.
-type Health interface {
-	// ReplicaID names the replica that is asked.
-	ReplicaID() string
-	// Replicas returns the replicas that are alive or have partitions leased, and how many partitions no replica has
-	// leased.
-	Replicas(ctx context.Context) (all []fsm.ReplicaStatus, unowned int, err error)
-	// Answers says whether Redis answers, as this replica last found, and since when it does or does not; zero if that
-	// is not known.
-	Answers() (up bool, since time.Time)
-	StreamServer() fsm.StreamServerStatus
-}
-
-// Tester makes test deliveries.
-type Tester interface {
-	// Test sends a synthetic event to a subscription's endpoint, as a delivery is sent, and changes nothing. It returns
-	// fsm.ErrTesting if the largest number of test deliveries is under way.
-	Test(ctx context.Context, sub fsm.Subscription) (fsm.TestDelivery, error)
 }

@@ -10,14 +10,16 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"reveille/fsm"
+	"reveille/httpapi/refusal"
+	"reveille/httpapi/web"
 )
 
 // guardOperator keeps web pages from the operator port, which has no authentication. A browser on the operator's
 // machine would otherwise send the pages' requests along. The argument res is the resource of the request, or the zero
 // value if there is none.
-func (s *Service) guardOperator(c echo.Context, res resource, next echo.HandlerFunc) error {
+func (s *Service) guardOperator(c echo.Context, res web.Resource, next echo.HandlerFunc) error {
 	r := c.Request()
-	if res.unguarded {
+	if res.Unguarded {
 		return next(c)
 	}
 	origin := r.Header.Get("Origin")
@@ -26,22 +28,36 @@ func (s *Service) guardOperator(c echo.Context, res resource, next echo.HandlerF
 	case listed:
 		s.origins.answerTo(c.Response().Header(), origin)
 	case !s.isOperatorHost(r.Host):
-		s.limitBody(c)
-		return refuse(fsm.CodeForbidden, "%s is not a host of the operator port: a web page could have pointed "+
+		s.bodies.Limit(c)
+		return refusal.New(fsm.CodeForbidden, "%s is not a host of the operator port: a web page could have pointed "+
 			"that name here (DNS rebinding); use an IP address or an internal name, or add http://%[1]s to "+
-			"REVEILLE_CORS_ORIGINS", clipped(r.Host))
+			"REVEILLE_CORS_ORIGINS", refusal.Clipped(r.Host))
 	case foreign(r, origin):
-		s.limitBody(c)
-		return refuse(fsm.CodeForbidden, "requests of web pages are refused here; to allow your own page, add "+
+		s.bodies.Limit(c)
+		return refusal.New(fsm.CodeForbidden, "requests of web pages are refused here; to allow your own page, add "+
 			"its origin to REVEILLE_CORS_ORIGINS")
 	}
 	if strings.HasPrefix(r.URL.Path, "/api/") {
-		if err := checkJSON(r); err != nil {
-			s.limitBody(c)
+		if err := web.CheckJSON(r); err != nil {
+			s.bodies.Limit(c)
 			return err
 		}
 	}
 	return next(c)
+}
+
+// fromNoPage refuses web pages that may not use the API port. For a PUT, a PATCH and a DELETE, a browser asks first. It
+// sends these POSTs without asking.
+func (s *Service) fromNoPage(next echo.HandlerFunc) echo.HandlerFunc {
+	return func(c echo.Context) error {
+		r := c.Request()
+		if origin := r.Header.Get("Origin"); !s.origins.any && !s.origins.listed[origin] && foreign(r, origin) {
+			return refusal.New(fsm.CodeForbidden,
+				"requests of web pages are refused here; to allow your own page, add "+
+					"its origin to REVEILLE_CORS_ORIGINS")
+		}
+		return next(c)
+	}
 }
 
 // isOperatorHost says whether the operator port answers requests for a host. A foreign page can point its own name at

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"reveille/fsm"
+	"reveille/httpapi/ojs"
+	"reveille/test/ports"
 )
 
 const app = "https://app.example"
@@ -36,41 +38,43 @@ func TestOwnResourcesHaveTheirOwnRuleOfCORS(t *testing.T) {
 			}))
 			t.Cleanup(srv.Close)
 			h := newHarness(t,
-				func(cfg *Config) { cfg.Gateway, cfg.UpstreamURL, cfg.Origins = true, mustURL(t, srv.URL), c.origins })
+				func(cfg *Config) {
+					cfg.Gateway, cfg.UpstreamURL, cfg.Origins = true, ports.MustURL(t, srv.URL), c.origins
+				})
 			for target, methods := range map[string]string{
 				"/a/*?subscription=a": "GET, HEAD, PUT, PATCH, DELETE", "/**?subscriptions": "GET, HEAD",
-				"/callback/" + consumerID: "POST",
+				"/callback/" + ports.ConsumerID: "POST",
 			} {
-				a := h.api("OPTIONS", target, "", "Origin", c.origin, "Access-Control-Request-Method", "PUT")
-				if a.status != 204 || a.header.Get("Allow") != methods || a.header.Get(allow) != c.want {
-					t.Errorf("%s: %d %v", target, a.status, a.header)
+				a := h.API("OPTIONS", target, "", "Origin", c.origin, "Access-Control-Request-Method", "PUT")
+				if a.Status != 204 || a.Header.Get("Allow") != methods || a.Header.Get(allow) != c.want {
+					t.Errorf("%s: %d %v", target, a.Status, a.Header)
 				}
 				granted := c.want != ""
-				if (a.header.Get(method) == methods) != granted ||
-					strings.Contains(a.header.Get(headers), "Authorization") != granted {
-					t.Errorf("%s: the preflight says %v", target, a.header)
+				if (a.Header.Get(method) == methods) != granted ||
+					strings.Contains(a.Header.Get(headers), "Authorization") != granted {
+					t.Errorf("%s: the preflight says %v", target, a.Header)
 				}
 				// The answer itself, refusals included.
 				for _, m := range []string{"GET", "PATCH"} {
-					if a := h.api(m, target, "", "Origin", c.origin); a.header.Get(allow) != c.want {
-						t.Errorf("%s %s: %v", m, target, a.header)
+					if a := h.API(m, target, "", "Origin", c.origin); a.Header.Get(allow) != c.want {
+						t.Errorf("%s %s: %v", m, target, a.Header)
 					}
 				}
 				if exact := len(c.origins) > 0 &&
-					c.origins[0] != AnyOrigin; (a.header.Get("Vary") == "Origin") != exact {
-					t.Errorf("%s: Vary %q", target, a.header.Get("Vary"))
+					c.origins[0] != AnyOrigin; (a.Header.Get("Vary") == "Origin") != exact {
+					t.Errorf("%s: Vary %q", target, a.Header.Get("Vary"))
 				}
 			}
-			if a := h.api("GET", "/__ds/x", "", "Origin", c.origin); a.status != 501 || a.header.Get(allow) != c.want {
-				t.Errorf("%d %v", a.status, a.header)
+			if a := h.API("GET", "/__ds/x", "", "Origin", c.origin); a.Status != 501 || a.Header.Get(allow) != c.want {
+				t.Errorf("%d %v", a.Status, a.Header)
 			}
 		})
 	}
 }
 
 // askOperator sends a request to the operator port by a host, at an address that the port listens on.
-func (h *harness) askOperator(at, host, method, target string, header ...string) answer {
-	h.t.Helper()
+func (h *harness) askOperator(at, host, method, target string, header ...string) ports.Answer {
+	h.T.Helper()
 	r := httptest.NewRequest(method, target, strings.NewReader(map[string]string{"POST": `{"streams":["/a"]}`}[method]))
 	r.Host = host
 	r.Header.Set("Content-Type", "application/json")
@@ -80,7 +84,7 @@ func (h *harness) askOperator(at, host, method, target string, header ...string)
 	local := net.Addr(net.TCPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(at), 9090)))
 	w := httptest.NewRecorder()
 	h.svc.Operator().ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), http.LocalAddrContextKey, local)))
-	return h.read(w.Result())
+	return h.Read(w.Result())
 }
 
 // operatorAddresses are those of a replica that listens on all of them.
@@ -114,31 +118,31 @@ func TestTheOperatorPortTakesNothingFromWebPages(t *testing.T) {
 		for _, at := range operatorAddresses {
 			for _, method := range []string{"GET", "POST"} {
 				a := h.askOperator(at, c.host, method, "/api/v1/streams", c.header...)
-				if a.status != c.want || c.want == 403 &&
-					(a.code() != "FORBIDDEN" || !strings.Contains(a.message(), "REVEILLE_CORS_ORIGINS")) {
-					t.Errorf("%s: %s: %d %s, want %d", c.name, method, a.status, a.text, c.want)
+				if a.Status != c.want || c.want == 403 &&
+					(a.Code() != "FORBIDDEN" || !strings.Contains(a.Message(), "REVEILLE_CORS_ORIGINS")) {
+					t.Errorf("%s: %s: %d %s, want %d", c.name, method, a.Status, a.Text, c.want)
 				}
 			}
-			if a := h.askOperator(at, c.host, "GET", "/healthz", c.header...); a.status != 200 {
-				t.Errorf("%s: a probe: %d", c.name, a.status)
+			if a := h.askOperator(at, c.host, "GET", "/healthz", c.header...); a.Status != 200 {
+				t.Errorf("%s: a probe: %d", c.name, a.Status)
 			}
 		}
 	}
 	if a := h.askOperator(
 		"127.0.0.1", "localhost:9090", "GET", "/api/v1/version", "Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode",
 		"navigate",
-	); a.status != 200 {
-		t.Errorf("a link that was followed: %d", a.status)
+	); a.Status != 200 {
+		t.Errorf("a link that was followed: %d", a.Status)
 	}
 	preflight := []string{"Origin", "https://ops.example", "Access-Control-Request-Method", "POST"}
 	a := h.askOperator("127.0.0.1", "localhost:9090", "OPTIONS", "/api/v1/streams", preflight...)
-	if a.status != 204 || a.header.Get("Access-Control-Allow-Origin") != "https://ops.example" {
-		t.Errorf("a preflight of the operator's page: %d %v", a.status, a.header)
+	if a.Status != 204 || a.Header.Get("Access-Control-Allow-Origin") != "https://ops.example" {
+		t.Errorf("a preflight of the operator's page: %d %v", a.Status, a.Header)
 	}
 	a = h.askOperator("127.0.0.1", "localhost:9090", "OPTIONS", "/api/v1/streams", "Origin", "https://evil.example",
 		"Access-Control-Request-Method", "POST")
-	if a.status != 403 || a.header.Get("Access-Control-Allow-Origin") != "" {
-		t.Errorf("a foreign preflight: %d %v", a.status, a.header)
+	if a.Status != 403 || a.Header.Get("Access-Control-Allow-Origin") != "" {
+		t.Errorf("a foreign preflight: %d %v", a.Status, a.Header)
 	}
 }
 
@@ -197,17 +201,17 @@ func TestTheOperatorPortAnswersAtNoNameThatAStrangerCanHave(t *testing.T) {
 				for _, at := range operatorAddresses {
 					for _, method := range []string{"GET", "POST", "OPTIONS"} {
 						a := h.askOperator(at, host, method, "/api/v1/streams")
-						refused := a.status == 403 && a.code() == "FORBIDDEN" &&
-							strings.Contains(a.message(), "add http://"+host+" to REVEILLE_CORS_ORIGINS")
-						if refused == c.open || c.open && a.status == 403 {
-							t.Errorf("%s %s at %s: %d %s", method, host, at, a.status, a.text)
+						refused := a.Status == 403 && a.Code() == "FORBIDDEN" &&
+							strings.Contains(a.Message(), "add http://"+host+" to REVEILLE_CORS_ORIGINS")
+						if refused == c.open || c.open && a.Status == 403 {
+							t.Errorf("%s %s at %s: %d %s", method, host, at, a.Status, a.Text)
 						}
 					}
-					if a := h.askOperator(at, host, "GET", "/healthz"); a.status != 200 {
-						t.Errorf("a probe by %s at %s: %d", host, at, a.status)
+					if a := h.askOperator(at, host, "GET", "/healthz"); a.Status != 200 {
+						t.Errorf("a probe by %s at %s: %d", host, at, a.Status)
 					}
-					if a := h.askOperator(at, host, "GET", "/readyz"); a.status != 200 {
-						t.Errorf("a probe of readiness by %s at %s: %d", host, at, a.status)
+					if a := h.askOperator(at, host, "GET", "/readyz"); a.Status != 200 {
+						t.Errorf("a probe of readiness by %s at %s: %d", host, at, a.Status)
 					}
 				}
 			}
@@ -216,25 +220,27 @@ func TestTheOperatorPortAnswersAtNoNameThatAStrangerCanHave(t *testing.T) {
 }
 
 func TestSubscriptionsAreMadeOfNothingButJSON(t *testing.T) {
-	h := newOJS(t, nil)
-	path, _ := h.ojs("")
+	h := newHarness(t, func(c *Config) { c.OJSStreams = "/jobs/**" })
+	made := h.API("POST", ojs.Subscriptions, `{"url":"https://w.example/hook","events":["*"]}`)
+	h.Secret(made.Body["secret"].(string))
+	path := ojs.Subscriptions + "/" + made.Body["id"].(string)
 	for _, kind := range []string{
 		"text/plain", "application/x-www-form-urlencoded", "", "application/jsonx", "+json",
 		"multipart/form-data; boundary=x",
 	} {
 		for _, request := range []string{
-			"PUT /a?subscription=a", "PATCH /a?subscription=a", "POST " + ojsSubscriptions, "PATCH " + path,
+			"PUT /a?subscription=a", "PATCH /a?subscription=a", "POST " + ojs.Subscriptions, "PATCH " + path,
 		} {
 			method, target, _ := strings.Cut(request, " ")
-			h.api("PUT", "/a?subscription=a", `{"webhook":"https://example.com/a"}`)
-			h.want(h.api(method, target, `{"webhook":"https://example.com/b"}`, "Content-Type", kind), 415,
+			h.API("PUT", "/a?subscription=a", `{"webhook":"https://example.com/a"}`)
+			h.Want(h.API(method, target, `{"webhook":"https://example.com/b"}`, "Content-Type", kind), 415,
 				fsm.CodeUnsupportedMediaType, "application/json")
 		}
 	}
-	if a := h.api(
+	if a := h.API(
 		"PATCH", "/a?subscription=a", `{"description":"a"}`, "Content-Type", "application/merge-patch+json",
-	); a.status != 200 {
-		t.Error(a.text)
+	); a.Status != 200 {
+		t.Error(a.Text)
 	}
 }
 
@@ -247,20 +253,20 @@ func TestTheOperatorPortTakesNothingButJSON(t *testing.T) {
 		for method, target := range map[string]string{
 			"POST": "/api/v1/streams", "DELETE": "/api/v1/streams", "PUT": "/api/v1/log-level",
 		} {
-			h.want(h.operator(method, target, `{"streams":["/a"],"level":"debug"}`, "Content-Type", kind), 415,
+			h.Want(h.Operator(method, target, `{"streams":["/a"],"level":"debug"}`, "Content-Type", kind), 415,
 				fsm.CodeUnsupportedMediaType, "application/json")
 		}
-		h.want(h.operator("POST", "/api/v1/subscriptions/a/resume", `{}`, "Content-Type", kind), 415,
+		h.Want(h.Operator("POST", "/api/v1/subscriptions/a/resume", `{}`, "Content-Type", kind), 415,
 			fsm.CodeUnsupportedMediaType, "")
 	}
-	h.wantCalls()
-	if a := h.operator(
+	h.WantCalls()
+	if a := h.Operator(
 		"POST", "/api/v1/streams", `{"streams":["/a"]}`, "Content-Type", "application/json; charset=utf-8",
-	); a.status != 200 {
-		t.Fatal(a.text)
+	); a.Status != 200 {
+		t.Fatal(a.Text)
 	}
-	h.want(h.operator("POST", "/api/v1/subscriptions/a/resume", `{"all":true}`), 400, fsm.CodeInvalidRequest,
+	h.Want(h.Operator("POST", "/api/v1/subscriptions/a/resume", `{"all":true}`), 400, fsm.CodeInvalidRequest,
 		`unknown field "all"; this request has none`)
-	h.want(h.operator("PUT", "/api/v1/log-level", `{"level":"info","for":"1h"}`), 400, fsm.CodeInvalidRequest,
+	h.Want(h.Operator("PUT", "/api/v1/log-level", `{"level":"info","for":"1h"}`), 400, fsm.CodeInvalidRequest,
 		`unknown field "for"; known are level`)
 }

@@ -1,6 +1,7 @@
 // Package httpapi is what Reveille answers over HTTP. The API port has the subscription API and the callbacks of woken
 // workers. If it is enabled, the API port also has a gateway to the stream server. The operator port has health,
-// readiness and the operator's requests. The resources of both ports are in one table, Service.resources.
+// readiness and the operator's requests. The resources of both ports are in one table, Service.resources. Each dialect
+// is a face, in a package below: native, operator, ojs.
 //
 // Requests are told apart by the raw path, percent-encoding included. The reason is that a consumer ID holds "%2F" and
 // a stream path is what stands in the URL (webhook spec, Consumer Instance).
@@ -24,18 +25,17 @@ import (
 
 	"reveille/fsm"
 	"reveille/fsm/router"
-	"reveille/fsm/span"
 	"reveille/fsm/throttle"
 	"reveille/fsm/token"
+	"reveille/httpapi/control"
+	"reveille/httpapi/fields"
+	"reveille/httpapi/native"
+	"reveille/httpapi/operator"
+	"reveille/httpapi/web"
 )
 
-// Bounds on what a client may send.
-const (
-	// MaxBody is the size of a body of a subscription, a callback or an operator's request, in bytes.
-	MaxBody = 1 << 20
-	// MaxHeader is the size of a request's header, in bytes.
-	MaxHeader = 64 << 10
-)
+// MaxHeader is the size of a request's header, in bytes.
+const MaxHeader = 64 << 10
 
 // The defaults of Config, and the time-outs of the servers.
 const (
@@ -56,9 +56,9 @@ type Config struct {
 	Upstream Upstream
 	Streams  Streams
 	Outcomes *router.Router
-	Targets  Targets
-	Tester   Tester
-	Health   Health
+	Targets  fields.Targets
+	Tester   control.Tester
+	Health   operator.Health
 	Tokens   *token.Tokens
 	// Ready returns nil once the program can do its work, or the reason why not. It is asked by /readyz.
 	Ready func(context.Context) error
@@ -130,18 +130,19 @@ type Service struct {
 	metrics *metrics
 	gateway *gateway
 	origins origins
+	bodies  web.Bodies
+	control *control.Service
+	fields  fields.Reader
+	native  *native.Face
 	// operatorName is the host name of Config.OperatorAddr; empty for none.
 	operatorName string
-	traces       tracing
 	api          *echo.Echo
 	operator     *echo.Echo
 	// table has the resources of both ports, and permit judges whether a request has the role that a resource needs.
-	table  []resource
-	permit func(r *http.Request, needed role) error
+	table  []web.Resource
+	permit func(r *http.Request, needed web.Role) error
 	// unavailable and broken are what was logged about requests that were answered with 503 and 500.
 	unavailable, broken throttle.Trouble
-	// decoded is what was logged about callbacks with a decoded path.
-	decoded throttle.Trouble
 }
 
 // New returns a Service, or an error that names the field of the Config that is missing or out of bounds.
@@ -173,9 +174,19 @@ func New(cfg Config) (*Service, error) {
 	}
 	s := &Service{
 		cfg: cfg, log: cfg.Logger, metrics: newMetrics(cfg.Metrics),
-		traces:  tracing{span.New(cfg.Tracer, "reveille/httpapi")},
+		bodies:  web.Bodies{Timeout: cfg.BodyTimeout, Arrived: arrived},
+		fields:  fields.Reader{Targets: cfg.Targets, Offsets: cfg.Upstream},
 		origins: newOrigins(cfg.Origins), operatorName: hostname(cfg.OperatorAddr), permit: permit,
 	}
+	s.control = &control.Service{
+		Store: cfg.Store, Streams: cfg.Streams, Upstream: cfg.Upstream, Tester: cfg.Tester, Outcomes: cfg.Outcomes,
+		Clock: cfg.Clock, Log: cfg.Logger,
+	}
+	s.native = native.New(native.Config{
+		Control: s.control, Store: cfg.Store, Streams: cfg.Streams, Upstream: cfg.Upstream, Tokens: cfg.Tokens,
+		Bodies: s.bodies, Fields: s.fields, MaxStreams: cfg.MaxStreamsPerConsumer, HeadTimeout: cfg.HeadTimeout,
+		Refusal: s.refusalFor, Metrics: cfg.Metrics, Tracer: cfg.Tracer,
+	})
 	if cfg.Gateway {
 		s.gateway = newGateway(cfg, s.metrics)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"reveille/fsm"
+	"reveille/test/ports"
 )
 
 // protocols are those that a stream server may speak.
@@ -32,7 +33,7 @@ func behindProtocol(t *testing.T, protocol string, change func(*Config), upstrea
 	srv.Start()
 	t.Cleanup(srv.Close)
 	h := newHarness(t, func(c *Config) {
-		c.Gateway, c.UpstreamURL = true, mustURL(t, srv.URL)
+		c.Gateway, c.UpstreamURL = true, ports.MustURL(t, srv.URL)
 		c.UpstreamTransport = &http.Transport{Protocols: &only, DisableCompression: true}
 		if change != nil {
 			change(c)
@@ -73,11 +74,11 @@ func TestTheGatewayOffersUpstreamNoOtherProtocol(t *testing.T) {
 						"GET": nil, "POST": {"before /a", `written /a "7" false`},
 						"PUT": {"before creating /a", `written /a "7" false`},
 					} {
-						h.rec.forget()
+						h.Rec.ForgetCalls()
 						res := raw(t, root, method+" /a HTTP/1.1\r\nHost: x\r\n"+c.offer+
 							"X-Other: kept\r\nContent-Length: 5\r\n\r\nevent")
-						if a := h.read(res); a.status != http.StatusOK {
-							t.Fatalf("%s: %d %s, want the answer of upstream", method, a.status, a.text)
+						if a := h.Read(res); a.Status != http.StatusOK {
+							t.Fatalf("%s: %d %s, want the answer of upstream", method, a.Status, a.Text)
 						}
 						got := <-seen
 						for _, name := range []string{"Upgrade", "Connection", "Http2-Settings"} {
@@ -88,7 +89,7 @@ func TestTheGatewayOffersUpstreamNoOtherProtocol(t *testing.T) {
 						if got.Get("X-Other") != "kept" {
 							t.Errorf("%s: upstream got the header %v", method, got)
 						}
-						h.wantCalls(calls...)
+						h.WantCalls(calls...)
 					}
 				})
 			}
@@ -127,19 +128,19 @@ func TestTheGatewayRefusesAnAnswerThatSwitchesProtocols(t *testing.T) {
 				for method, calls := range map[string][]string{
 					"GET": nil, "POST": {"before /a", "refused /a"}, "PUT": {"before creating /a", "refused /a"},
 				} {
-					h.rec.forget()
+					h.Rec.ForgetCalls()
 					res := raw(t, root,
 						method+" /a HTTP/1.1\r\nHost: x\r\n"+offer+"Content-Length: 5\r\n\r\nevent")
-					h.want(h.read(res), 502, fsm.CodeUpstreamUnavailable, "stream server")
+					h.Want(h.Read(res), 502, fsm.CodeUpstreamUnavailable, "stream server")
 					select {
 					case <-ended:
 					case <-time.After(time.Minute):
 						t.Fatal("the connection to upstream is open still")
 					}
-					h.wantCalls(calls...)
+					h.WantCalls(calls...)
 				}
 				want := map[string]int{"read none": 1, "write none": 2}
-				if got := counted(t, r, "reveille_gateway_requests_total"); fmt.Sprint(got) != fmt.Sprint(want) {
+				if got := ports.Counted(t, r, "reveille_gateway_requests_total"); fmt.Sprint(got) != fmt.Sprint(want) {
 					t.Errorf("counted %v, want %v", got, want)
 				}
 			})

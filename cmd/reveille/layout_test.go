@@ -97,6 +97,14 @@ func a() {
 `,
 		"test/a/a.go":     "// Package a is.\npackage a\nimport \"time\"\nvar a = time.Sleep",
 		"httpapi/none.go": "package httpapi",
+		"httpapi/paging/a.go": `// Package paging is.
+package paging
+import _ "net/http"
+import _ "reveille/httpapi/web"
+`,
+		"httpapi/web/a.go": "// Package web is.\npackage web\n" + `import _ "reveille/httpapi"` + "\n" +
+			`import _ "reveille/httpapi/refusal"` + "\n" + `import _ "net/http"`,
+		"httpapi/web/a_test.go": "package web_test\n" + `import _ "reveille/httpapi"`,
 		"httpapi/a_test.go": "// Package httpapi is.\npackage httpapi\n\nfunc A() {}\n" +
 			long + "y\n\t" + long + "\n" + long,
 		"redisstore/a.go": `// Package redisstore is.
@@ -134,6 +142,9 @@ type H struct { I int }
 		"fsm/spec/a.go:3: imports reveille/redisstore: what stands below the domain imports nothing else of ours",
 		"httpapi/a_test.go:5: 121 columns, more than 120", "httpapi/a_test.go:6: 124 columns, more than 120",
 		"httpapi/none.go:1: package httpapi has no comment",
+		"httpapi/paging/a.go:3: imports net/http: this package knows no HTTP",
+		"httpapi/paging/a.go:4: imports reveille/httpapi/web: " + notOfPorts,
+		"httpapi/web/a.go:3: imports reveille/httpapi: " + notOfPorts,
 		"redisstore/a.go:3: A has no comment", "redisstore/a.go:4: B has no comment",
 		"redisstore/a.go:8: D has no comment", "redisstore/a.go:14: F has no comment",
 		"tailer/b/a_test.go:2: imports reveille/dispatcher/format: the packages of the ring meet in fsm",
@@ -182,11 +193,51 @@ func part(pkg string) string {
 	return ring[i]
 }
 
+// ports is httpapi, and below has what each package below it may import of httpapi. Two faces never import each other. A
+// face's own tests ask it through the ports.
+const ports = "reveille/httpapi"
+
+var below = map[string][]string{
+	"refusal":  nil,
+	"paging":   {"refusal"},
+	"control":  {"paging", "refusal"},
+	"web":      {"paging", "refusal"},
+	"fields":   {"control", "refusal", "web"},
+	"operator": {"control", "fields", "paging", "refusal", "web"},
+	"native":   {"control", "fields", "refusal", "web"},
+	"ojs":      {"control", "fields", "paging", "refusal", "web"},
+}
+
+// The packages of httpapi that know no HTTP, and what they do not import.
+var (
+	withoutHTTP = []string{"control", "paging", "refusal"}
+	ofHTTP      = []string{"net/http", "github.com/labstack/echo/v4"}
+)
+
+const notOfPorts = "below has what this package may import of httpapi"
+
+// badInPorts says what is wrong with an import of a package below httpapi.
+func badInPorts(pkg, imported string) string {
+	of, isBelow := strings.CutPrefix(pkg, ports+"/")
+	to, toBelow := strings.CutPrefix(imported, ports+"/")
+	switch {
+	case !isBelow:
+	case slices.Contains(withoutHTTP, of) && slices.Contains(ofHTTP, imported):
+		return "this package knows no HTTP"
+	case imported == ports, toBelow && !slices.Contains(below[of], to):
+		return notOfPorts
+	}
+	return ""
+}
+
 func badImports(f goFile) (found []string) {
 	pkg := "reveille/" + path.Dir(f.name)
 	for _, spec := range f.Imports {
 		imported := strings.Trim(spec.Path.Value, `"`)
 		why := ""
+		if !strings.HasSuffix(f.Name.Name, "_test") {
+			why = badInPorts(pkg, imported)
+		}
 		switch {
 		case !within(imported, "reveille"):
 		case pkg == "reveille/fsm":

@@ -12,7 +12,9 @@ import (
 )
 
 // logPages explain the lines of the log, each beside the code that logs them.
-var logPages = []string{"cmd/reveille/LOGS.md", "dispatcher/LOGS.md", "redisstore/LOGS.md", "tailer/LOGS.md"}
+var logPages = []string{
+	"cmd/reveille/LOGS.md", "dispatcher/LOGS.md", "httpapi/ojs/LOGS.md", "redisstore/LOGS.md", "tailer/LOGS.md",
+}
 
 // TestThePagesOfTheLogExplainEveryWarningAndError holds the messages in the code against the tables of the pages, both
 // ways.

@@ -21,6 +21,7 @@ import (
 	"reveille/fsm/router"
 	"reveille/fsm/throttle"
 	"reveille/httpapi"
+	"reveille/httpapi/ojs"
 	"reveille/redisstore"
 	"reveille/tailer"
 	"reveille/tailer/discovery"
@@ -92,7 +93,7 @@ type program struct {
 	dispatcher *dispatcher.Dispatcher
 	api        *httpapi.Service
 	// events is nil if no events are published.
-	events *tailer.Publisher
+	events *ojs.Publisher
 	// checked is true once Redis was found fit. stopping is true once the program was told to stop.
 	checked, stopping atomic.Bool
 	// unfit is why Redis was not fit at the last check.
@@ -155,7 +156,7 @@ func assemble(
 	}
 	outcomes.Connect(p.dispatcher, p.tailer)
 	if s.EventsStream != "" {
-		p.events = tailer.NewPublisher(tailer.PublisherConfig{
+		p.events = ojs.NewPublisher(ojs.PublisherConfig{
 			Stream: s.EventsStream, Source: s.PublicURL, Catalog: p.store.Catalog(), Server: p.tailer.Upstream(),
 			Writes: p.tailer.Discovery(), Logger: log.Named("events"), Metrics: metrics,
 		})
@@ -187,7 +188,7 @@ type health struct {
 	tailer *tailer.Tailer
 }
 
-// StreamServer implements httpapi.Health.
+// StreamServer implements operator.Health.
 func (h health) StreamServer() fsm.StreamServerStatus { return h.tailer.Status() }
 
 // ready answers /readyz.

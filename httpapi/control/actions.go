@@ -1,0 +1,124 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"go.uber.org/zap"
+
+	"reveille/fsm"
+	"reveille/httpapi/refusal"
+)
+
+// Pause stops new delivery attempts of a subscription until it is resumed. It returns how many consumers it has.
+func (s *Service) Pause(ctx context.Context, id string) (consumers int, err error) {
+	sub, err := s.Store.ChangeSubscription(ctx, id, func(now fsm.Subscription) (fsm.Subscription, error) {
+		now.Paused = true
+		return now, nil
+	})
+	if err != nil {
+		return 0, known(err)
+	}
+	counts, err := s.Store.CountConsumers(ctx, []fsm.Subscription{sub})
+	if err != nil {
+		return 0, known(err)
+	}
+	for _, n := range counts[0] {
+		consumers += n
+	}
+	return s.done("subscription paused", id, consumers, nil)
+}
+
+// done logs what was done to the consumers of a subscription, unless an error says why not.
+func (s *Service) done(did, id string, consumers int, err error) (int, error) {
+	if err == nil {
+		s.Log.Info(did, zap.String("subscription", id), zap.Int("consumers", consumers))
+	}
+	return consumers, known(err)
+}
+
+// Resume ends a pause. It also delivers again to an endpoint that answered 410, and to consumers that were given up. It
+// returns how many consumers waited for that.
+func (s *Service) Resume(ctx context.Context, id string) (consumers int, err error) {
+	n, out, err := s.Store.ResumeSubscription(ctx, id)
+	s.Outcomes.Follow(out, fsm.Sighting{}) // an error may have come after some were resumed
+	return s.done("subscription resumed", id, n, err)
+}
+
+// Retry makes the deliveries of a subscription that wait for a later attempt due now, and returns how many.
+func (s *Service) Retry(ctx context.Context, id string) (consumers int, err error) {
+	n, err := s.Store.RetrySubscription(ctx, id)
+	return s.done("subscription retried", id, n, err)
+}
+
+// Paused says whether the subscription of a consumer is paused.
+func (s *Service) Paused(c fsm.Consumer) bool {
+	sub, ok := s.Store.Catalog().Get(c.Subscription)
+	return ok && sub.Generation == c.Generation && sub.Paused
+}
+
+// Rotate gives a subscription a new secret.
+func (s *Service) Rotate(ctx context.Context, id string, r fsm.Rotation) (fsm.Subscription, error) {
+	sub, found, err := s.Find(ctx, id)
+	if err != nil {
+		return sub, err
+	}
+	if found && !slices.Contains(fsm.Signatures, sub.Signature) {
+		return sub, refusal.New(fsm.CodeNotImplemented,
+			"this version does not know the signature scheme %q of the subscription",
+			refusal.Clipped(string(sub.Signature)))
+	}
+	rotated, err := s.Store.RotateSecret(ctx, id, r)
+	if err != nil {
+		return rotated, known(err)
+	}
+	s.Log.Info("secret rotated", zap.String("subscription", id), zap.Duration("overlap", r.Overlap))
+	return rotated, nil
+}
+
+// Test sends a synthetic event to a subscription's endpoint.
+func (s *Service) Test(ctx context.Context, id string) (t fsm.TestDelivery, err error) {
+	sub, found, err := s.Find(ctx, id)
+	if err != nil {
+		return t, err
+	}
+	if !found {
+		return t, NoSubscription()
+	}
+	t, err = s.Tester.Test(ctx, sub)
+	switch {
+	case errors.Is(err, fsm.ErrTesting):
+		return t, refusal.New(fsm.CodeTooManyRequests, "this replica has a test delivery of this subscription under "+
+			"way, or many of others; try again")
+	case err != nil:
+		return t, known(err)
+	}
+	s.Log.Info("test delivery", zap.String("subscription", id), zap.Int("status", t.Status),
+		zap.String("reason", t.Failure))
+	return t, nil
+}
+
+// AttemptsAtATime bounds the entries of a delivery log that one call of the store returns.
+const AttemptsAtATime = 200
+
+// ListAttempts calls a function with the entries of a subscription's delivery log that are older than before, the
+// latest first. It ends when the function returns false, or after as many entries as most says.
+func (s *Service) ListAttempts(
+	ctx context.Context, sub fsm.Subscription, before string, most int, f func(fsm.LoggedAttempt) bool,
+) error {
+	for more := true; more && most > 0; {
+		n := min(AttemptsAtATime, most)
+		list, err := s.Store.LoggedAttempts(ctx, sub, before, n)
+		if err != nil {
+			return err
+		}
+		for _, a := range list {
+			if before = a.ID; !f(a) {
+				return nil
+			}
+		}
+		more, most = len(list) == n, most-n
+	}
+	return nil
+}

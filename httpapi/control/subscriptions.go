@@ -1,0 +1,141 @@
+package control
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"time"
+
+	"go.uber.org/zap"
+
+	"reveille/fsm"
+	"reveille/httpapi/refusal"
+)
+
+// streamTimeout bounds how long the creation or the change of a subscription waits for the metadata of the stream.
+const streamTimeout = 2 * time.Second
+
+// NoSubscription refuses an ID that no subscription has.
+func NoSubscription() error {
+	return refusal.New(fsm.CodeSubscriptionNotFound, "there is no subscription with this id")
+}
+
+// known makes an error of the store a refusal, if it says that there is no such subscription.
+func known(err error) error {
+	if errors.Is(err, fsm.ErrNotFound) {
+		return NoSubscription()
+	}
+	return err
+}
+
+// Find returns the subscription of an ID, whichever replica created it.
+func (s *Service) Find(ctx context.Context, id string) (sub fsm.Subscription, found bool, err error) {
+	if err := s.Store.RefreshCatalog(ctx); err != nil {
+		return sub, false, err
+	}
+	sub, found = s.Store.Catalog().Get(id)
+	return sub, found, nil
+}
+
+// Subscriptions returns the subscription of an ID, or all if it is empty.
+func (s *Service) Subscriptions(ctx context.Context, id string) ([]fsm.Subscription, error) {
+	if id != "" {
+		if err := fsm.ValidateSubscriptionID(id); err != nil {
+			return nil, refusal.New(fsm.CodeInvalidSubscriptionID, "subscription: %v", err)
+		}
+	}
+	sub, found, err := s.Find(ctx, id)
+	switch {
+	case err != nil:
+		return nil, err
+	case id == "":
+		return s.Store.Catalog().All(), nil
+	case !found:
+		return nil, NoSubscription()
+	}
+	return []fsm.Subscription{sub}, nil
+}
+
+// Subscription returns the subscription of an ID.
+func (s *Service) Subscription(ctx context.Context, id string) (fsm.Subscription, error) {
+	if id == "" {
+		return fsm.Subscription{}, refusal.New(fsm.CodeInvalidSubscriptionID,
+			"a subscription id has 1 to 128 characters")
+	}
+	subs, err := s.Subscriptions(ctx, id)
+	if err != nil {
+		return fsm.Subscription{}, err
+	}
+	return subs[0], nil
+}
+
+// Subscribe stores a subscription that may be new, with its own secret.
+func (s *Service) Subscribe(
+	ctx context.Context, sub fsm.Subscription,
+) (stored fsm.Subscription, created bool, err error) {
+	if _, there := s.Store.Catalog().Get(sub.ID); !there {
+		if err := s.checkStream(ctx, sub); err != nil {
+			return sub, false, err
+		}
+	}
+	sub.Secret = sub.Signature.NewSecret(Random(32))
+	sub.Generation = hex.EncodeToString(Random(16))
+	stored, created, err = s.Streams.Subscribe(ctx, sub)
+	if created {
+		s.Log.Info("subscription created", zap.String("subscription", sub.ID), zap.String("pattern", sub.Pattern))
+		s.Outcomes.Subscribed(stored, true)
+	}
+	return stored, created, err
+}
+
+// Change stores a change of a subscription that was found. The function asked may be called more than once.
+func (s *Service) Change(
+	ctx context.Context, named fsm.Subscription, asked func(fsm.Subscription) (fsm.Subscription, error),
+) (fsm.Subscription, error) {
+	if changed, err := asked(named); err == nil && !changed.Filter.Equal(named.Filter) {
+		if err := s.checkStream(ctx, changed); err != nil {
+			return changed, err
+		}
+	}
+	stored, err := s.Store.ChangeSubscription(ctx, named.ID,
+		func(now fsm.Subscription) (fsm.Subscription, error) {
+			if now.Pattern != named.Pattern { // deleted since, and made anew with this one
+				return now, fsm.ErrNotFound
+			}
+			return asked(now)
+		})
+	if err != nil {
+		return stored, known(err)
+	}
+	s.Log.Info("subscription changed", zap.String("subscription", stored.ID))
+	return stored, nil
+}
+
+// checkStream refuses a filter for a stream that is not JSON, if the pattern names only this stream and it exists. For
+// all other streams the deliveries show it.
+func (s *Service) checkStream(ctx context.Context, sub fsm.Subscription) error {
+	if pattern, _ := fsm.ParsePattern(sub.Pattern); sub.Filter.IsZero() || !pattern.Literal() {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, streamTimeout)
+	defer cancel()
+	if info, err := s.Upstream.Head(ctx, sub.Pattern); err == nil && info.NotJSON {
+		return refusal.New(fsm.CodeStreamNotJSON,
+			"the stream is not JSON: events and filter, which look into its events, must be left out")
+	}
+	return nil
+}
+
+// Delete deletes a subscription. Unless it was found, only its ID is known. A missing subscription is what the client
+// wants, but the store is asked all the same. An earlier request may have been cut short before all of the consumers
+// were gone.
+func (s *Service) Delete(ctx context.Context, sub fsm.Subscription, found bool) error {
+	if err := s.Store.DeleteSubscription(ctx, sub.ID); err != nil {
+		return err
+	}
+	if found {
+		s.Log.Info("subscription deleted", zap.String("subscription", sub.ID))
+		s.Outcomes.Subscribed(sub, false)
+	}
+	return nil
+}

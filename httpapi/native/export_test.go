@@ -1,0 +1,4 @@
+package native
+
+// LookLimit is the bound, for the tests.
+const LookLimit = lookLimit

@@ -1,0 +1,23 @@
+package native_test
+
+import (
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"reveille/httpapi"
+	"reveille/test/ports"
+	"reveille/test/ports/service"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+type harness struct {
+	*ports.Harness
+}
+
+func newHarness(t *testing.T, change func(*httpapi.Config)) *harness {
+	t.Helper()
+	h, _ := service.New(t, change)
+	return &harness{h}
+}

@@ -1,0 +1,190 @@
+package native
+
+import (
+	"net/http"
+	"net/url"
+
+	"github.com/labstack/echo/v4"
+
+	"reveille/fsm"
+	"reveille/httpapi/control"
+	"reveille/httpapi/fields"
+	"reveille/httpapi/refusal"
+	"reveille/httpapi/web"
+)
+
+const (
+	// allPattern stands for every subscription (webhook spec, List All and Get by ID).
+	allPattern = "/**"
+)
+
+// subscriptionBody is a subscription in an answer (webhook spec, Subscription HTTP API).
+type subscriptionBody struct {
+	ID          string `json:"subscription_id"`
+	Pattern     string `json:"pattern"`
+	Webhook     string `json:"webhook"`
+	Secret      string `json:"webhook_secret,omitempty"`
+	Description string `json:"description,omitempty"`
+	fields.Settings
+	// Paused is true while an operator has paused the deliveries.
+	Paused   bool             `json:"paused,omitempty"`
+	Backfill *fields.Backfill `json:"backfill,omitempty"`
+}
+
+func bodyOf(sub fsm.Subscription) subscriptionBody {
+	return subscriptionBody{
+		ID: sub.ID, Pattern: sub.Pattern, Webhook: sub.Webhook, Description: sub.Description,
+		Settings: fields.SettingsOf(sub), Paused: sub.Paused,
+	}
+}
+
+// createSubscription answers PUT /{pattern}?subscription=ID (webhook spec, Create).
+func (f *Face) createSubscription(c echo.Context) error {
+	ctx := c.Request().Context()
+	id, pattern, err := target(c.Request())
+	if err != nil {
+		return err
+	}
+	o, err := f.Bodies.JSON(c)
+	if err != nil {
+		return err
+	}
+	asked, err := f.Fields.Read(ctx, o, true)
+	if err != nil {
+		return err
+	}
+	sub, err := asked.Of(fsm.Subscription{ID: id, Pattern: pattern})
+	if err != nil {
+		return err
+	}
+	stored, created, err := f.Control.Subscribe(ctx, sub)
+	if err != nil {
+		return err
+	}
+	body := bodyOf(stored)
+	if !created {
+		return web.Answer(c, http.StatusOK, body, nil)
+	}
+	body.Secret = stored.Secret
+	return web.Answer(c, http.StatusCreated, body, nil)
+}
+
+// changeSubscription answers PATCH /{pattern}?subscription=ID: a JSON merge patch (RFC 7396) of the fields of a PUT.
+// The subscription keeps its consumers, and they keep their leases, epochs and offsets. The change applies from the
+// next attempt on.
+func (f *Face) changeSubscription(c echo.Context) error {
+	named, found, err := f.find(c.Request())
+	if err != nil {
+		return err
+	}
+	if !found {
+		return control.NoSubscription()
+	}
+	o, err := f.Bodies.JSON(c)
+	if err != nil {
+		return err
+	}
+	asked, err := f.Fields.Read(c.Request().Context(), o, false)
+	if err != nil {
+		return err
+	}
+	stored, err := f.Control.Change(c.Request().Context(), named, asked.Of)
+	if err != nil {
+		return err
+	}
+	body := bodyOf(stored)
+	if asked.MadeSecret(stored) {
+		body.Secret = stored.Secret
+	}
+	return web.Answer(c, http.StatusOK, body, nil)
+}
+
+// getSubscription answers GET /{pattern}?subscription=ID (webhook spec, Get by ID).
+func (f *Face) getSubscription(c echo.Context) error {
+	ctx := c.Request().Context()
+	sub, found, err := f.find(c.Request())
+	if err != nil {
+		return err
+	}
+	if !found {
+		return control.NoSubscription()
+	}
+	body := bodyOf(sub)
+	backfills, err := f.Store.Backfills(ctx)
+	if err != nil {
+		return err
+	}
+	if b, ok := backfills[sub.ID]; ok {
+		body.Backfill = &fields.Backfill{Done: b.Done, Total: b.Total}
+	}
+	return web.Answer(c, http.StatusOK, body, nil)
+}
+
+// listSubscriptions answers GET /{pattern}?subscriptions (webhook spec, List by Pattern and List All).
+func (f *Face) listSubscriptions(c echo.Context) error {
+	pattern, err := parsePattern(web.RawPath(c.Request()))
+	if err != nil {
+		return err
+	}
+	if err := f.Store.RefreshCatalog(c.Request().Context()); err != nil {
+		return err
+	}
+	web.WriteList(c.Response(), web.Listed(f.Store.Catalog(), bodyOf, func(sub fsm.Subscription) bool {
+		return pattern == allPattern || pattern == sub.Pattern
+	}))
+	return nil
+}
+
+// deleteSubscription answers DELETE /{pattern}?subscription=ID (webhook spec, Delete).
+func (f *Face) deleteSubscription(c echo.Context) error {
+	sub, found, err := f.find(c.Request())
+	if err != nil {
+		return err
+	}
+	if err := f.Control.Delete(c.Request().Context(), sub, found); err != nil {
+		return err
+	}
+	return web.NoContent(c)
+}
+
+// find returns the subscription that a request names by ID, whichever replica created it. If there is none, it returns
+// only the ID. It refuses a request under a pattern that is neither the subscription's own nor "/**".
+func (f *Face) find(r *http.Request) (sub fsm.Subscription, found bool, err error) {
+	id, pattern, err := target(r)
+	if err != nil {
+		return sub, false, err
+	}
+	if sub, found, err = f.Control.Find(r.Context(), id); err != nil || !found {
+		return fsm.Subscription{ID: id}, false, err
+	}
+	if pattern != allPattern && pattern != sub.Pattern {
+		return sub, false, refusal.New(fsm.CodeSubscriptionNotFound,
+			"the subscription with this id has another pattern")
+	}
+	return sub, true, nil
+}
+
+// target returns the subscription ID and the canonical pattern that a request names.
+func target(r *http.Request) (id, pattern string, err error) {
+	values := web.QueryValues(r.URL.RawQuery, "subscription")
+	if len(values) != 1 {
+		return "", "", refusal.New(fsm.CodeInvalidSubscriptionID,
+			"subscription is given %d times in the query", len(values))
+	}
+	if id, err = url.QueryUnescape(values[0]); err != nil {
+		return "", "", refusal.New(fsm.CodeInvalidSubscriptionID, "subscription is malformed in the query")
+	}
+	if err := fsm.ValidateSubscriptionID(id); err != nil {
+		return "", "", refusal.New(fsm.CodeInvalidSubscriptionID, "subscription: %v", err)
+	}
+	pattern, err = parsePattern(web.RawPath(r))
+	return id, pattern, err
+}
+
+func parsePattern(path string) (string, error) {
+	p, err := fsm.ParsePattern(path)
+	if err != nil {
+		return "", refusal.New(fsm.CodeInvalidPattern, "%v", err)
+	}
+	return p.String(), nil
+}

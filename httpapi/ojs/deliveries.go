@@ -1,0 +1,220 @@
+package ojs
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/labstack/echo/v4"
+
+	"reveille/fsm"
+	"reveille/httpapi/paging"
+	"reveille/httpapi/refusal"
+	"reveille/httpapi/web"
+)
+
+const (
+	// ojsLooks bounds how many entries of delivery logs one request looks at, and ojsMost how many subscriptions. Each
+	// subscription has an equal share of the entries.
+	maxLooks         = 10_000
+	maxSubscriptions = 1000
+)
+
+// outcome is the outcome of a delivery, by the names of the spec (11.2).
+type outcome string
+
+const (
+	success outcome = "success"
+	// failed will be tried again.
+	failed outcome = "failed"
+	dead   outcome = "dead"
+)
+
+func outcomeOf(result string) outcome {
+	switch result {
+	case fsm.AttemptDone.String(), fsm.AttemptAccepted.String():
+		return success
+	case fsm.AttemptDead.String():
+		return dead
+	}
+	return failed
+}
+
+// deliveryBody is a delivery: all attempts to bring an event to a subscription. The spec defines no body for it. The
+// names are the spec's names for the result of a test (6.6), and for the parts of a request (5.3).
+type deliveryBody struct {
+	ID           string  `json:"id"`
+	Subscription string  `json:"subscription_id"`
+	Status       outcome `json:"status"`
+	Stream       string  `json:"stream"`
+	// Attempts is the number of attempts; a replay counts anew. The fields below are about the last attempt.
+	Attempts       int        `json:"attempts"`
+	LastAttemptAt  *time.Time `json:"last_attempt_at,omitempty"`
+	StatusCode     int        `json:"status_code,omitempty"`
+	ResponseTimeMS *int64     `json:"response_time_ms,omitempty"`
+	// ResponseBody is the beginning of the answer's body. It is kept only for dead deliveries.
+	ResponseBody string     `json:"response_body,omitempty"`
+	Error        string     `json:"error,omitempty"`
+	DeadAt       *time.Time `json:"dead_at,omitempty"`
+	// NextAttemptAt and History are only in the answer about one delivery. History has the attempts that the log
+	// still has, in their order.
+	NextAttemptAt *time.Time    `json:"next_attempt_at,omitempty"`
+	History       []attemptBody `json:"history,omitempty"`
+}
+
+type attemptBody struct {
+	Attempt        int       `json:"attempt"`
+	At             time.Time `json:"at"`
+	Status         outcome   `json:"status"`
+	StatusCode     int       `json:"status_code,omitempty"`
+	ResponseTimeMS int64     `json:"response_time_ms"`
+	Error          string    `json:"error,omitempty"`
+}
+
+type deliveriesBody struct {
+	Deliveries []deliveryBody `json:"deliveries"`
+	// Next is the cursor of the next page; empty at the end.
+	Next string `json:"next,omitempty"`
+}
+
+func attemptOf(a fsm.LoggedAttempt) attemptBody {
+	reason := a.Reason
+	if a.Result == fsm.AttemptAbandoned.String() {
+		reason = "Reveille stopped before there was an answer"
+	}
+	return attemptBody{
+		Attempt: a.Attempt, At: a.At.UTC(), Status: outcomeOf(a.Result), StatusCode: a.Status,
+		ResponseTimeMS: a.Took.Milliseconds(), Error: reason,
+	}
+}
+
+func bodyOfLogged(sub fsm.Subscription, latest fsm.LoggedAttempt) deliveryBody {
+	a := attemptOf(latest)
+	return deliveryBody{
+		ID: latest.DeliveryID, Subscription: sub.ID, Status: a.Status, Stream: latest.Stream, Attempts: a.Attempt,
+		LastAttemptAt: &a.At, StatusCode: a.StatusCode, ResponseTimeMS: &a.ResponseTimeMS, Error: a.Error,
+	}
+}
+
+func bodyOfLetter(l fsm.DeadLetter) deliveryBody {
+	return deliveryBody{
+		ID: l.DeliveryID, Subscription: l.Subscription, Status: dead, Stream: l.Stream, Attempts: l.Attempts,
+		StatusCode: l.Status, ResponseBody: l.Answer, Error: l.Reason, DeadAt: web.Time(l.DeadAt),
+	}
+}
+
+// deliverers returns the subscriptions whose deliveries a request is about: the named one, or all.
+func (f *Face) deliverers(ctx context.Context, named string) ([]fsm.Subscription, error) {
+	if named != "" {
+		sub, err := f.subscription(ctx, named)
+		return []fsm.Subscription{sub}, err
+	}
+	if err := f.Store.RefreshCatalog(ctx); err != nil {
+		return nil, err
+	}
+	var subs []fsm.Subscription
+	for _, sub := range f.Store.Catalog().All() {
+		if isOurs(sub) {
+			subs = append(subs, sub)
+		}
+	}
+	if len(subs) > maxSubscriptions {
+		return nil, refusal.New(fsm.CodeInvalidRequest,
+			"there are more than %d subscriptions: name the one by ?subscription_id=sub_…", maxSubscriptions)
+	}
+	return subs, nil
+}
+
+// listDeliveries answers GET …/deliveries (10). It lists the deliveries with attempts in the log, the latest attempt
+// first. If the request asks for dead deliveries, it lists these instead.
+func (f *Face) listDeliveries(ctx context.Context, c echo.Context, p paging.Page) (any, error) {
+	query := c.QueryParams()
+	status := outcome(query.Get("status"))
+	switch {
+	case !slices.Contains([]outcome{"", success, failed, dead}, status):
+		return nil, refusal.New(fsm.CodeInvalidRequest, "status must be %s, %s or %s", success, failed, dead)
+	case p.From.After != "" && (status == dead || !fsm.ValidLogID(p.From.After)):
+		return nil, refusal.New(fsm.CodeInvalidRequest, "cursor must be the next of an earlier answer")
+	case status == dead:
+	case !f.DeliveryLog.Takes(fsm.AttemptFailed):
+		return nil, refusal.New(fsm.CodeNotFound,
+			"REVEILLE_DELIVERY_LOG is off: only what is dead is listed, by ?status=dead")
+	case status == success && !f.DeliveryLog.Takes(fsm.AttemptDone):
+		return nil, refusal.New(fsm.CodeNotFound, "REVEILLE_DELIVERY_LOG is failures: what was delivered is not listed")
+	}
+	subs, err := f.deliverers(ctx, query.Get("subscription_id"))
+	if err != nil {
+		return nil, err
+	}
+	var body deliveriesBody
+	if status == dead {
+		body, err = f.listDead(ctx, query.Get("subscription_id"), p)
+	} else {
+		body, err = f.listRecent(ctx, subs, status, p)
+	}
+	return body, err
+}
+
+// listRecent lists the deliveries with a status, or all, by their latest attempts.
+func (f *Face) listRecent(
+	ctx context.Context, subs []fsm.Subscription, status outcome, p paging.Page,
+) (deliveriesBody, error) {
+	type row struct {
+		id string // of the log
+		deliveryBody
+	}
+	// order is the order of the list: an entry of another subscription may have the same ID.
+	order := func(a, b row) int {
+		return cmp.Or(fsm.CompareLogIDs(b.id, a.id), cmp.Compare(a.Subscription, b.Subscription))
+	}
+	last := row{id: p.From.After, deliveryBody: deliveryBody{Subscription: p.From.Subscription}}
+	var rows []row
+	for _, sub := range subs {
+		seen := map[string]bool{}
+		err := f.Control.ListAttempts(ctx, sub, "", maxLooks/len(subs), func(a fsm.LoggedAttempt) bool {
+			r := row{a.ID, bodyOfLogged(sub, a)}
+			later := seen[a.DeliveryID] // the status goes by that later attempt
+			seen[a.DeliveryID] = true
+			if fsm.ValidDeliveryID(a.DeliveryID) && // a stop may have come before it had one
+				!later && (status == "" || status == r.Status) && (last.id == "" || order(last, r) < 0) {
+				rows = append(rows, r)
+			}
+			return true
+		})
+		if err != nil {
+			return deliveriesBody{}, err
+		}
+	}
+	slices.SortFunc(rows, order)
+	body := deliveriesBody{Deliveries: []deliveryBody{}}
+	for i, r := range rows {
+		if i == p.Limit {
+			body.Next = paging.Place{After: rows[i-1].id, Subscription: rows[i-1].Subscription}.String()
+			break
+		}
+		body.Deliveries = append(body.Deliveries, r.deliveryBody)
+	}
+	return body, nil
+}
+
+// listDead lists the deliveries that have left a dead letter, in the order of the letters.
+func (f *Face) listDead(ctx context.Context, named string, p paging.Page) (body deliveriesBody, err error) {
+	body.Deliveries = []deliveryBody{}
+	body.Next, err = f.Control.ListLetters(ctx, f.Control.LettersOf(named), p.From, func(l fsm.DeadLetter) bool {
+		switch {
+		case len(body.Deliveries) == p.Limit:
+			return false
+		case f.leftByOurs(l):
+			body.Deliveries = append(body.Deliveries, bodyOfLetter(l))
+		}
+		return true
+	})
+	return body, err
+}
+
+// leftByOurs says whether a dead letter was left by a delivery of one of these subscriptions, as it is now.
+func (f *Face) leftByOurs(l fsm.DeadLetter) bool {
+	sub, there := f.Store.Catalog().Get(l.Subscription)
+	return l.DeliveryID != "" && there && isOurs(sub) && sub.Generation == l.Generation
+}

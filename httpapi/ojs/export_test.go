@@ -1,0 +1,7 @@
+package ojs
+
+// The bounds of a request, for the tests.
+const (
+	MaxLooks         = maxLooks
+	MaxSubscriptions = maxSubscriptions
+)

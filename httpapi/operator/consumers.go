@@ -1,0 +1,250 @@
+package operator
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/labstack/echo/v4"
+
+	"reveille/fsm"
+	"reveille/httpapi/paging"
+	"reveille/httpapi/refusal"
+	"reveille/httpapi/web"
+)
+
+// consumerPrefix is before the ID in the path of one consumer. The ID is written as in a callback's URL.
+const consumerPrefix = "/api/v1/consumers/"
+
+// scanBatch is about how many consumers are looked at in one call of the store.
+const scanBatch = 200
+
+// The conditions of a consumer's endpoint or stream, beside its state.
+const (
+	conditionOK      = string(fsm.ConditionOK)
+	conditionFailing = string(fsm.ConditionFailing)
+	conditionRetired = string(fsm.ConditionRetired)
+	conditionHidden  = string(fsm.ConditionHidden)
+)
+
+// consumerStates are the values that can filter a list of consumers.
+var consumerStates = []string{
+	string(fsm.Idle), string(fsm.Waking), string(fsm.Live), string(fsm.GivenUp),
+	string(fsm.InQuarantine),
+	conditionFailing, conditionRetired, conditionHidden,
+}
+
+// consumerBody is a consumer as an operator sees it.
+type consumerBody struct {
+	ID           string `json:"consumer_id"`
+	Subscription string `json:"subscription_id"`
+	Primary      string `json:"primary_stream"`
+	// AsideOf is the consumer whose failed delivery this one goes on with, where "ordering" is "none".
+	AsideOf   string    `json:"aside_of,omitempty"`
+	Partition int       `json:"partition"`
+	State     fsm.State `json:"state"`
+	// Condition is "failing" while deliveries fail, "retired" once the endpoint answered 410, "hidden" while the
+	// primary stream is gone upstream, otherwise "ok".
+	Condition string `json:"condition"`
+	Epoch     int64  `json:"epoch"`
+	WakeID    string `json:"wake_id,omitempty"`
+	// WokenAt is when that wake began.
+	WokenAt *time.Time `json:"woken_at,omitempty"`
+	Attempt int        `json:"attempt,omitempty"`
+	// WaitsFor is what happens at the deadline if nothing comes before: "answer" (the attempt counts as failed), or
+	// "attempt" (the next one is made). It may also be "resumption" (the subscription is paused, so the attempt waits
+	// on). The others are "callback" (the consumer counts as asleep) and "stream" (the stream is looked for again).
+	WaitsFor     string     `json:"waits_for,omitempty"`
+	Deadline     *time.Time `json:"deadline,omitempty"`
+	FailingSince *time.Time `json:"failing_since,omitempty"`
+	LastError    string     `json:"last_error,omitempty"`
+	HiddenSince  *time.Time `json:"hidden_since,omitempty"`
+	// Streams and Asides are only in the answer about one consumer. Asides counts the consumers that are AsideOf it.
+	Streams []consumerStream `json:"streams,omitempty"`
+	Asides  int              `json:"asides,omitempty"`
+	AsOf    *time.Time       `json:"as_of,omitempty"`
+}
+
+type consumerStream struct {
+	Path    string `json:"path"`
+	Acked   string `json:"acked"`
+	Tail    string `json:"tail"`
+	Pending bool   `json:"pending"`
+}
+
+type consumersBody struct {
+	Consumers []consumerBody `json:"consumers"`
+	// Next is the cursor of the next page; empty at the end.
+	Next string    `json:"next,omitempty"`
+	AsOf time.Time `json:"as_of"`
+}
+
+func (f *Face) consumerBody(c fsm.Consumer, now time.Time) consumerBody {
+	c = c.AsOf(now)
+	of, _ := fsm.AsideOf(c.ID)
+	waits := waitsFor(c)
+	if waits == "attempt" && f.Control.Paused(c) {
+		waits = "resumption"
+	}
+	return consumerBody{
+		ID: c.ID, Subscription: c.Subscription, Primary: c.Primary, AsideOf: of,
+		Partition: f.Store.PartitionOf(c.Primary), State: c.State,
+		Condition: string(c.Condition()), Epoch: c.Epoch, WakeID: c.WakeID, WokenAt: web.Time(c.WokeAt),
+		Attempt:  c.Attempt,
+		WaitsFor: waits, Deadline: web.Time(c.Deadline),
+		FailingSince: web.Time(c.FirstFailure), LastError: c.LastError, HiddenSince: web.Time(c.HiddenAt),
+	}
+}
+
+func waitsFor(c fsm.Consumer) string {
+	switch {
+	case c.Deadline.IsZero():
+		return ""
+	case !c.HiddenAt.IsZero():
+		return "stream"
+	case c.State == fsm.Live:
+		return "callback"
+	case c.State == fsm.Waking && c.Sent:
+		return "answer"
+	case c.State == fsm.Waking:
+		return "attempt"
+	}
+	return ""
+}
+
+// showConsumers lists consumers, by subscription.
+func (f *Face) showConsumers(ctx context.Context, c echo.Context, p paging.Page) (any, error) {
+	query := c.QueryParams()
+	state := query.Get("state")
+	if state != "" && !slices.Contains(consumerStates, state) {
+		return nil, refusal.New(fsm.CodeInvalidRequest, "state must be one of %s", strings.Join(consumerStates, ", "))
+	}
+	subs, err := f.Control.Subscriptions(ctx, query.Get("subscription"))
+	if err != nil {
+		return nil, err
+	}
+	body := consumersBody{Consumers: []consumerBody{}, AsOf: f.Control.Clock().UTC()}
+	w := walk{f: f, ctx: ctx, at: p.From, now: body.AsOf, wants: func(b consumerBody) bool {
+		return state == "" || state == string(b.State) || state == b.Condition
+	}, limit: p.Limit}
+	more, err := w.over(subs)
+	if err != nil {
+		return nil, err
+	}
+	body.Consumers = append(body.Consumers, w.found...)
+	if more {
+		body.Next = w.at.String()
+	}
+	return body, nil
+}
+
+// walk goes through consumers in the order of their subscriptions' IDs, from a place on.
+type walk struct {
+	f     *Face
+	ctx   context.Context // of the request
+	at    paging.Place
+	now   time.Time
+	limit int
+	wants func(consumerBody) bool
+
+	found  []consumerBody
+	looked int
+	cost   int
+}
+
+// over walks until it has found as many consumers as it may, or has cost too much. The result more says that it was not
+// at the end. The place at is where to go on.
+func (w *walk) over(subs []fsm.Subscription) (more bool, err error) {
+	for _, sub := range subs {
+		switch {
+		case sub.ID < w.at.Subscription:
+			continue
+		case sub.ID != w.at.Subscription || sub.Generation != w.at.Generation:
+			w.at = paging.Place{Subscription: sub.ID, Generation: sub.Generation, Scan: "0"}
+		}
+		if w.cost >= paging.MaxCost {
+			return true, nil
+		}
+		counts, err := w.f.Store.CountConsumers(w.ctx, []fsm.Subscription{sub})
+		if err != nil {
+			return false, err
+		}
+		w.cost += len(counts[0])
+		for ; w.at.Partition < len(counts[0]); w.at.Partition++ {
+			if counts[0][w.at.Partition] == 0 {
+				w.at.Scan, w.at.After = "0", ""
+				continue
+			}
+			if more, err := w.partition(sub); more || err != nil {
+				return more, err
+			}
+		}
+	}
+	return false, nil
+}
+
+func (w *walk) partition(sub fsm.Subscription) (more bool, err error) {
+	for {
+		if w.cost >= paging.MaxCost {
+			return true, nil
+		}
+		batch, next, err := w.f.Store.ScanConsumers(w.ctx, sub, w.at.Partition, w.at.Scan, scanBatch)
+		if err != nil {
+			return false, err
+		}
+		w.cost += len(batch) + 1
+		slices.SortFunc(batch, func(a, b fsm.Consumer) int { return cmp.Compare(a.ID, b.ID) })
+		for _, c := range batch {
+			if c.ID <= w.at.After {
+				continue
+			}
+			if len(w.found) == w.limit {
+				return true, nil
+			}
+			w.looked++
+			w.at.After = c.ID
+			if b := w.f.consumerBody(c, w.now); w.wants(b) {
+				w.found = append(w.found, b)
+			}
+		}
+		w.at.Scan, w.at.After = next, ""
+		if next == "0" {
+			return false, nil
+		}
+	}
+}
+
+// showConsumer shows one consumer.
+func (f *Face) showConsumer(c echo.Context) error {
+	id := strings.TrimPrefix(web.RawPath(c.Request()), consumerPrefix)
+	_, primary, ok := fsm.ParseAnyConsumerID(id)
+	if !ok {
+		return refusal.New(fsm.CodeInvalidRequest,
+			"the path does not end in a consumer id, such as agent-handler:%%2Fagents%%2Ftask-1")
+	}
+	consumer, err := f.Store.Consumer(c.Request().Context(), fsm.ConsumerRef{ID: id, Home: primary})
+	if errors.Is(err, fsm.ErrNotFound) {
+		return refusal.New(fsm.CodeNotFound, "there is no consumer with this id")
+	} else if err != nil {
+		return err
+	}
+	now := f.Control.Clock()
+	body := f.consumerBody(consumer, now)
+	body.AsOf, body.Asides = web.Time(now), consumer.Asides
+	streams := make([]fsm.StreamTail, 0, len(consumer.Links))
+	for path, l := range consumer.Links {
+		streams = append(streams, fsm.StreamTail{Path: path, Acked: l.Acked, Tail: l.Tail})
+	}
+	fsm.SortStreams(primary, streams)
+	for _, st := range streams {
+		body.Streams = append(body.Streams, consumerStream{
+			Path: st.Path, Acked: st.Acked.Value(), Tail: st.Tail.Value(),
+			Pending: fsm.Link{Acked: st.Acked, Tail: st.Tail}.Pending(),
+		})
+	}
+	return web.Answer(c, http.StatusOK, body, nil)
+}

@@ -1,0 +1,146 @@
+package operator
+
+import (
+	"context"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/labstack/echo/v4"
+
+	"reveille/fsm"
+	"reveille/httpapi/paging"
+	"reveille/httpapi/refusal"
+)
+
+// deliveryBody is a delivery attempt as an operator sees it.
+type deliveryBody struct {
+	// ID names the attempt among the attempts of its subscription.
+	ID       string    `json:"id"`
+	At       time.Time `json:"at"`
+	Stream   string    `json:"stream"`
+	Consumer string    `json:"consumer_id"`
+	WakeID   string    `json:"wake_id"`
+	// DeliveryID is the ID by which the receiver of events recognizes the delivery; empty for a wake.
+	DeliveryID string `json:"delivery_id,omitempty"`
+	Attempt    int    `json:"attempt"`
+	Result     string `json:"result"`
+	StatusCode int    `json:"status_code,omitempty"`
+	Class      string `json:"class,omitempty"`
+	Reason     string `json:"reason,omitempty"`
+	// TookMS is in milliseconds, to the microsecond.
+	TookMS float64 `json:"took_ms"`
+	// Events is the number of events that were sent, and Bytes the length of the body. The first event is read from the
+	// offset From, behind Skip others.
+	Events int    `json:"events,omitempty"`
+	Bytes  int    `json:"bytes,omitempty"`
+	From   string `json:"from,omitempty"`
+	Skip   int64  `json:"skip,omitempty"`
+}
+
+type deliveriesBody struct {
+	Deliveries []deliveryBody `json:"deliveries"`
+	// Next is the cursor of the next page; empty at the end.
+	Next string `json:"next,omitempty"`
+}
+
+func deliveryBodyOf(a fsm.LoggedAttempt) deliveryBody {
+	from, skip := a.From.Split()
+	b := deliveryBody{
+		ID: a.ID, At: a.At.UTC(), Stream: a.Stream, Consumer: a.Consumer, WakeID: a.WakeID, Attempt: a.Attempt,
+		Result: a.Result, StatusCode: a.Status, Class: a.Class, Reason: a.Reason,
+		TookMS: float64(a.Took.Microseconds()) / 1000, Events: a.Events, Bytes: a.Bytes, From: from.Value(), Skip: skip,
+	}
+	if a.DeliveryID != a.WakeID {
+		b.DeliveryID = a.DeliveryID
+	}
+	return b
+}
+
+// loggedResults are the results that attempts in a delivery log can have.
+var loggedResults = func() map[string]bool {
+	results := map[string]bool{}
+	for i := range fsm.AttemptResults {
+		if r := fsm.AttemptResult(i); fsm.LogAll.Takes(r) {
+			results[r.String()] = true
+		}
+	}
+	return results
+}()
+
+// whichDeliveries are the filters of a request for delivery attempts. An empty filter matches all.
+type whichDeliveries struct {
+	stream       string
+	results      map[string]bool
+	since, until time.Time
+}
+
+func (w whichDeliveries) shows(a fsm.LoggedAttempt) bool {
+	return (w.stream == "" || w.stream == a.Stream) && (len(w.results) == 0 || w.results[a.Result]) &&
+		!a.At.Before(w.since) && (w.until.IsZero() || a.At.Before(w.until))
+}
+
+func readWhichDeliveries(get func(string) string) (w whichDeliveries, err error) {
+	if stream := get("stream"); stream != "" {
+		if w.stream, err = fsm.CanonicalPath(stream); err != nil {
+			return w, refusal.New(fsm.CodeInvalidPath, "stream: %v", err)
+		}
+	}
+	if list := get("result"); list != "" {
+		w.results = map[string]bool{}
+		for result := range strings.SplitSeq(list, ",") {
+			if !loggedResults[result] {
+				return w, refusal.New(fsm.CodeInvalidRequest, "result must be one or more, separated by commas, of %s",
+					strings.Join(slices.Sorted(maps.Keys(loggedResults)), ", "))
+			}
+			w.results[result] = true
+		}
+	}
+	if w.since, err = readTime("since", get("since")); err == nil {
+		w.until, err = readTime("until", get("until"))
+	}
+	return w, err
+}
+
+// readTime reads a parameter that is a time; zero if it is empty.
+func readTime(name, text string) (at time.Time, err error) {
+	if text == "" {
+		return at, nil
+	}
+	if at, err = time.Parse(time.RFC3339, text); err != nil {
+		return at, refusal.New(fsm.CodeInvalidRequest, "%s must be a time such as 2026-11-26T17:00:00Z", name)
+	}
+	return at, nil
+}
+
+// showDeliveries lists the entries of a subscription's delivery log, the latest first.
+func (f *Face) showDeliveries(ctx context.Context, c echo.Context, p paging.Page) (any, error) {
+	query := c.QueryParams()
+	before := p.From.After
+	if before != "" && !fsm.ValidLogID(before) {
+		return nil, refusal.New(fsm.CodeInvalidRequest, "cursor must be the next of an earlier answer")
+	}
+	which, err := readWhichDeliveries(query.Get)
+	if err != nil {
+		return nil, err
+	}
+	sub, err := f.Control.Subscription(ctx, c.Param("id"))
+	if err != nil {
+		return nil, err
+	}
+	body := deliveriesBody{Deliveries: []deliveryBody{}}
+	err = f.Control.ListAttempts(ctx, sub, before, math.MaxInt, func(a fsm.LoggedAttempt) bool {
+		switch {
+		case !which.shows(a):
+		case len(body.Deliveries) < p.Limit:
+			body.Deliveries = append(body.Deliveries, deliveryBodyOf(a))
+		default:
+			body.Next = paging.Place{After: body.Deliveries[p.Limit-1].ID}.String()
+			return false
+		}
+		return true
+	})
+	return body, err
+}

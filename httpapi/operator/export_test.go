@@ -1,0 +1,7 @@
+package operator
+
+// For the tests.
+const (
+	PprofPrefix = pprofPrefix
+	ScanBatch   = scanBatch
+)

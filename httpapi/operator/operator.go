@@ -1,0 +1,155 @@
+// Package operator is the face of the operator port: what an operator, a probe and Prometheus ask for.
+package operator
+
+import (
+	"context"
+	"net/http"
+	"net/http/pprof" // adds itself to http.DefaultServeMux, which nothing here serves
+	"time"
+
+	"github.com/labstack/echo/v4"
+	"go.uber.org/zap"
+
+	"reveille/fsm"
+	"reveille/fsm/cache"
+	"reveille/httpapi/control"
+	"reveille/httpapi/fields"
+	"reveille/httpapi/refusal"
+	"reveille/httpapi/web"
+)
+
+const readyTimeout = 2 * time.Second
+
+// Store is what the face needs of the store. fsm.Store says what its methods do.
+type Store interface {
+	control.Store
+	Endpoints() *cache.Endpoints
+	Ownership() *cache.Ownership
+	Backfills(ctx context.Context) (map[string]fsm.Backfill, error)
+	TallyConsumers(ctx context.Context, subs []fsm.Subscription) ([]fsm.Tally, error)
+	ScanConsumers(
+		ctx context.Context, sub fsm.Subscription, partition int, cursor string, count int,
+	) ([]fsm.Consumer, string, error)
+	ScanStreams(ctx context.Context, partition int, cursor string) ([]fsm.Stream, string, error)
+	WatchedSince(ctx context.Context, partition int, seq int64) ([]fsm.Watched, error)
+}
+
+// Streams changes which streams are known.
+type Streams interface {
+	// Name makes streams known; those that exist upstream are linked from fsm.Start, the others are awaited.
+	Name(ctx context.Context, paths []string) error
+	// Forget removes streams and their consumers from what is known.
+	Forget(ctx context.Context, paths []string) error
+}
+
+// Health is the health of the program's parts, for an operator.
+type Health interface {
+	// ReplicaID names the replica that is asked.
+	ReplicaID() string
+	// Replicas returns the replicas that are alive or have partitions leased, and how many partitions no replica has
+	// leased.
+	Replicas(ctx context.Context) (all []fsm.ReplicaStatus, unowned int, err error)
+	// Answers says whether Redis answers, as this replica last found, and since when it does or does not; zero if that
+	// is not known.
+	Answers() (up bool, since time.Time)
+	StreamServer() fsm.StreamServerStatus
+}
+
+// Face answers the operator port. The zero values of MetricsPage and Pprof mean none; all other fields are
+// required.
+type Face struct {
+	Control *control.Service
+	Store   Store
+	Streams Streams
+	Offsets fields.Offsets
+	Health  Health
+	Bodies  web.Bodies
+	// WriteTimeout is how long an answer of the port may take.
+	WriteTimeout time.Duration
+	// Ready returns nil once the program can do its work, or the reason why not.
+	Ready func(context.Context) error
+	// MetricsPage answers at /metrics.
+	MetricsPage http.Handler
+	DeliveryLog fsm.DeliveryLog
+	Version     string
+	// LogLevel is the level that an operator may change at run time.
+	LogLevel zap.AtomicLevel
+	// Pprof adds profiles of the program.
+	Pprof bool
+}
+
+// Resources are the resources of the port.
+func (f *Face) Resources() []web.Resource {
+	const one = "/api/v1/subscriptions/:id"
+	list := func(page web.Page, known ...string) web.Methods {
+		return web.Get(web.List(f.Store.Partitions(), page, known...))
+	}
+	table := []web.Resource{
+		{Route: "/healthz", Role: web.Anyone, Unguarded: true, Methods: web.Get(fixed("status", "ok"))},
+		{Route: "/readyz", Role: web.Anyone, Unguarded: true, Methods: web.Get(f.ready)},
+		{Route: "/api/v1/version", Role: web.Anyone, Methods: web.Get(fixed("version", f.Version))},
+		{Route: "/api/v1/status", Role: web.Anyone, Methods: web.Get(f.showStatus)},
+		{Route: "/api/v1/streams", Role: web.Anyone, Methods: list(f.showStreams, "watched").
+			And(http.MethodPost, f.nameStreams("streams named", f.Streams.Name)).
+			And(http.MethodDelete, f.nameStreams("streams forgotten", f.Streams.Forget))},
+		{Route: "/api/v1/subscriptions", Role: web.Anyone, Methods: list(f.showSubscriptions, "failing")},
+		{Route: one, Role: web.Anyone, Methods: web.Get(f.showSubscription)},
+		{
+			Route: one + "/deliveries", Role: web.Anyone,
+			Methods: list(f.showDeliveries, "stream", "result", "since", "until"),
+		},
+		{Route: one + "/pause", Role: web.Anyone, Methods: web.Post(f.onConsumers(f.Control.Pause))},
+		{Route: one + "/resume", Role: web.Anyone, Methods: web.Post(f.onConsumers(f.Control.Resume))},
+		{Route: one + "/retry", Role: web.Anyone, Methods: web.Post(f.onConsumers(f.Control.Retry))},
+		{Route: one + "/rotate-secret", Role: web.Anyone, Methods: web.Post(onSubscription(f.rotateSecret))},
+		{Route: one + "/test", Role: web.Anyone, Methods: web.Post(onSubscription(f.testDelivery))},
+		{Route: one + "/replay", Role: web.Anyone, Methods: web.Post(f.replaySpan)},
+		{Route: "/api/v1/replays", Role: web.Anyone, Methods: list(f.showReplays, "subscription", "stream")},
+		{Route: "/api/v1/replays/cancel", Role: web.Anyone, Methods: web.Post(f.cancelReplays)},
+		{Route: "/api/v1/consumers", Role: web.Anyone, Methods: list(f.showConsumers, "subscription", "state")},
+		{Route: consumerPrefix + "*", Role: web.Anyone, Methods: web.Get(f.showConsumer)},
+		{
+			Route: "/api/v1/dead-letters", Role: web.Anyone,
+			Methods: list(f.showLetters, "subscription", "stream", "since", "until"),
+		},
+		{Route: "/api/v1/dead-letters/discard", Role: web.Anyone, Methods: web.Post(f.discardLetters)},
+		{Route: "/api/v1/dead-letters/replay", Role: web.Anyone, Methods: web.Post(f.replayLetters)},
+		{Route: "/api/v1/dead-letters/:id/replay", Role: web.Anyone, Methods: web.Post(f.replayLetter)},
+		{Route: "/api/v1/dead-letters/:id", Role: web.Anyone, Methods: web.Get(f.showLetter).
+			And(http.MethodDelete, f.discardLetter)},
+		{Route: "/api/v1/log-level", Role: web.Anyone, Methods: web.Get(f.getLogLevel).
+			And(http.MethodPut, f.setLogLevel)},
+	}
+	if page := f.MetricsPage; page != nil {
+		table = append(table,
+			web.Resource{Route: "/metrics", Role: web.Anyone, Methods: web.Get(echo.WrapHandler(page))})
+	}
+	if f.Pprof {
+		table = append(table, []web.Resource{
+			{Route: pprofPrefix + "*", Role: web.Anyone, Methods: web.Get(unhurried(pprof.Index))},
+			{Route: pprofPrefix + "cmdline", Role: web.Anyone, Methods: web.Get(unhurried(pprof.Cmdline))},
+			{Route: pprofPrefix + "profile", Role: web.Anyone, Methods: web.Get(unhurried(pprof.Profile))},
+			{Route: pprofPrefix + "trace", Role: web.Anyone, Methods: web.Get(unhurried(pprof.Trace))},
+			{Route: pprofPrefix + "symbol", Role: web.Anyone, Methods: web.Get(unhurried(pprof.Symbol)).
+				And(http.MethodPost, f.symbol)},
+		}...)
+	}
+	return table
+}
+
+// ready answers whether requests should be sent to this replica.
+func (f *Face) ready(c echo.Context) error {
+	ctx, cancel := context.WithTimeout(c.Request().Context(), readyTimeout)
+	defer cancel()
+	if err := f.Ready(ctx); err != nil {
+		return refusal.New(fsm.CodeUnavailable, "not ready: %v", err)
+	}
+	return web.Answer(c, http.StatusOK, map[string]string{"status": "ready"}, nil)
+}
+
+// fixed is a handler whose answer is always the same.
+func fixed(name, value string) echo.HandlerFunc {
+	return func(c echo.Context) error {
+		return web.Answer(c, http.StatusOK, map[string]string{name: value}, nil)
+	}
+}

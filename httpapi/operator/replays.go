@@ -1,0 +1,182 @@
+package operator
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/labstack/echo/v4"
+
+	"reveille/fsm"
+	"reveille/httpapi/paging"
+	"reveille/httpapi/refusal"
+	"reveille/httpapi/web"
+)
+
+// replayBody says how many dead letters are queued for a replay, and how many cannot be replayed.
+type replayBody struct {
+	Queued  int `json:"queued"`
+	Refused int `json:"refused,omitempty"`
+	// Next is where the same request goes on, if there was no time for all letters.
+	Next string `json:"next,omitempty"`
+}
+
+// replayLetter replays one dead letter.
+func (f *Face) replayLetter(c echo.Context) error {
+	if err := f.Bodies.Nothing(c); err != nil {
+		return err
+	}
+	l, err := f.Control.Letter(c.Request().Context(), c.Param("id"))
+	if err == nil {
+		err = f.Control.ReplayLetter(c.Request().Context(), l)
+	}
+	return web.Answer(c, http.StatusAccepted, replayBody{Queued: 1}, err)
+}
+
+// replayLetters replays the dead letters that a subscription has now.
+func (f *Face) replayLetters(c echo.Context) error {
+	which, err := f.readWhichLetters(c)
+	if err != nil {
+		return err
+	}
+	work, next, err := f.Control.ReplayLetters(c.Request().Context(), which)
+	return web.Answer(c, http.StatusAccepted, replayBody{Queued: work.Done, Refused: work.Refused, Next: next}, err)
+}
+
+// spanBody is a span of a stream that is replayed.
+type spanBody struct {
+	ID           string `json:"replay_id"`
+	Subscription string `json:"subscription_id"`
+	Stream       string `json:"stream"`
+	From         string `json:"from"`
+	To           string `json:"to"`
+}
+
+// replaySpan delivers the events of a stream again that lie between two offsets.
+func (f *Face) replaySpan(c echo.Context) error {
+	ctx, cancel := context.WithTimeout(c.Request().Context(), paging.Timeout)
+	defer cancel()
+	o, err := f.Bodies.Fields(c, "stream", "from", "to")
+	if err != nil {
+		return err
+	}
+	path, err := web.Required[string](o, "stream", "the path of a stream")
+	if err != nil {
+		return err
+	}
+	if path, err = fsm.CanonicalPath(path); err != nil {
+		return refusal.New(fsm.CodeInvalidPath, "stream: %v", err)
+	}
+	var bounds [2]fsm.Offset
+	for i, name := range []string{"from", "to"} {
+		text, named, err := web.Optional[string](o, name, `"-1" or an offset of the stream`)
+		switch {
+		case err != nil:
+			return err
+		case !named && name == "from":
+			return refusal.New(fsm.CodeInvalidRequest, `from is missing: it must be "-1" or an offset of the stream`)
+		case !named:
+			continue
+		}
+		if bounds[i], err = f.Offsets.ParseOffset(text); err != nil {
+			return refusal.New(fsm.CodeInvalidRequest, "%s: %v", name, err)
+		}
+	}
+	r, err := f.Control.ReplaySpan(ctx, c.Param("id"), path, bounds[0], bounds[1])
+	if err != nil {
+		return err
+	}
+	return web.Answer(c, http.StatusAccepted, spanBody{
+		ID: r.ID, Subscription: r.Subscription, Stream: r.Stream, From: r.From.Value(), To: r.To.Value(),
+	}, nil)
+}
+
+// queueBody is the replay queue of a consumer.
+type queueBody struct {
+	Subscription string `json:"subscription_id"`
+	Stream       string `json:"stream"`
+	Consumer     string `json:"consumer_id"`
+	// Waiting counts the replays that are not over. Done counts the finished ones since the queue was last empty.
+	Waiting int `json:"waiting"`
+	Done    int `json:"done"`
+	// UnderWay is the dead letter, or the span, that is replayed now.
+	UnderWay string `json:"under_way,omitempty"`
+	// At is the offset that its events are read from now. A read from there shows Skip others before them. The replay
+	// ends behind the first ToSkip events that a read from To shows.
+	At           string     `json:"at,omitempty"`
+	Skip         int64      `json:"skip,omitempty"`
+	To           string     `json:"to,omitempty"`
+	ToSkip       int64      `json:"to_skip,omitempty"`
+	Attempt      int        `json:"attempt,omitempty"`
+	FailingSince *time.Time `json:"failing_since,omitempty"`
+	LastError    string     `json:"last_error,omitempty"`
+}
+
+type queuesBody struct {
+	Replays []queueBody `json:"replays"`
+	// Next is the cursor of the next page; empty at the end.
+	Next string `json:"next,omitempty"`
+}
+
+// showReplays lists the replay queues, by partition and consumer.
+func (f *Face) showReplays(ctx context.Context, c echo.Context, p paging.Page) (any, error) {
+	query := c.QueryParams()
+	which, err := f.whichLetters(query.Get)
+	if err != nil {
+		return nil, err
+	}
+	p.From.Partition = max(p.From.Partition, which.First)
+	body := queuesBody{Replays: []queueBody{}}
+	body.Next, err = f.Control.ListReplays(ctx, which, p.From, func(q fsm.ReplayQueue) (bool, error) {
+		if len(body.Replays) == p.Limit {
+			return false, nil
+		}
+		at, skip := q.At.Split()
+		to, toSkip := q.To.Split()
+		b := queueBody{
+			Subscription: q.Subscription, Stream: q.Stream, Consumer: q.Consumer, Waiting: q.Waiting, Done: q.Done,
+			At: at.Value(), Skip: skip, To: to.Value(), ToSkip: toSkip, Attempt: q.Attempt,
+			FailingSince: web.Time(q.FirstFailure), LastError: q.LastError,
+		}
+		if q.Number != 0 {
+			b.UnderWay = f.Control.ReplayID(q)
+		}
+		body.Replays = append(body.Replays, b)
+		return true, nil
+	})
+	return body, err
+}
+
+type cancelledBody struct {
+	// Cancelled counts the dead letters and spans that are not replayed any more.
+	Cancelled int `json:"cancelled"`
+}
+
+// cancelReplays ends the replays of a subscription, or of one of its streams if the request names one. Dead letters
+// stay.
+func (f *Face) cancelReplays(c echo.Context) error {
+	ctx, cancel := context.WithTimeout(c.Request().Context(), paging.Timeout)
+	defer cancel()
+	o, err := f.Bodies.Fields(c, "subscription", "stream")
+	if err != nil {
+		return err
+	}
+	subscription, err := web.Required[string](o, "subscription", "a subscription id")
+	if err != nil {
+		return err
+	}
+	stream, _, err := web.Optional[string](o, "stream", "the path of a stream")
+	if err != nil {
+		return err
+	}
+	said := map[string]string{"subscription": subscription, "stream": stream}
+	which, err := f.whichLetters(func(name string) string { return said[name] })
+	if err != nil {
+		return err
+	}
+	var body cancelledBody
+	if body.Cancelled, err = f.Control.CancelReplays(ctx, which); err != nil {
+		return err
+	}
+	return web.Answer(c, http.StatusOK, body, nil)
+}

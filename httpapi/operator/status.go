@@ -1,0 +1,169 @@
+package operator
+
+import (
+	"cmp"
+	"context"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/labstack/echo/v4"
+
+	"reveille/fsm"
+	"reveille/httpapi/paging"
+	"reveille/httpapi/web"
+)
+
+const (
+	// statusTimeout is how long a status waits for Redis to tell of the replicas.
+	statusTimeout = 2 * time.Second
+	// maxWorst is how many subscriptions a status names.
+	maxWorst = 10
+)
+
+// statusBody is the whole as an operator sees it. What is not known is left out.
+type statusBody struct {
+	Version string `json:"version"`
+	// Replica is the replica that answers.
+	Replica      string           `json:"replica"`
+	Redis        redisBody        `json:"redis"`
+	StreamServer streamServerBody `json:"stream_server"`
+	Partitions   int              `json:"partitions"`
+	// Unowned is how many partitions no replica has leased.
+	Unowned *int `json:"partitions_without_replica,omitempty"`
+	// Replicas are all replicas. If ReplicasKnown is false, there is only the answering replica, with the partitions
+	// that it works for.
+	Replicas      []replicaBody `json:"replicas"`
+	ReplicasKnown bool          `json:"replicas_known"`
+	// Subscriptions is how many there are, Conditions how many by condition. If ConsumersCounted is false, the
+	// conditions come from the endpoints alone.
+	Subscriptions    *int                  `json:"subscriptions,omitempty"`
+	Conditions       map[fsm.Condition]int `json:"conditions"`
+	ConsumersCounted bool                  `json:"consumers_counted"`
+	Worst            []worstBody           `json:"worst"`
+	// WaitingSince is since when the oldest wake or delivery waits that an endpoint has not taken.
+	WaitingSince *time.Time `json:"waiting_since,omitempty"`
+	AsOf         time.Time  `json:"as_of"`
+}
+
+type redisBody struct {
+	Up    bool       `json:"up"`
+	Since *time.Time `json:"since,omitempty"`
+	Error string     `json:"error,omitempty"`
+}
+
+type streamServerBody struct {
+	State    fsm.StreamServerState `json:"state"`
+	Since    *time.Time            `json:"since,omitempty"`
+	Dialect  string                `json:"dialect"`
+	Watching string                `json:"watching"`
+}
+
+type replicaBody struct {
+	ID         string     `json:"id"`
+	Alive      bool       `json:"alive"`
+	Since      *time.Time `json:"alive_since,omitempty"`
+	Partitions int        `json:"partitions"`
+}
+
+// worstBody is a subscription that is not well.
+type worstBody struct {
+	ID        string        `json:"subscription_id"`
+	Condition fsm.Condition `json:"condition"`
+	Since     *time.Time    `json:"since,omitempty"`
+	Reason    string        `json:"reason,omitempty"`
+}
+
+// showStatus shows the whole. While Redis is away it shows what this replica knows.
+func (f *Face) showStatus(c echo.Context) error {
+	ctx, cancel := context.WithTimeout(c.Request().Context(), paging.Timeout)
+	defer cancel()
+	server := f.Health.StreamServer()
+	b := statusBody{
+		Version: f.Version, Replica: f.Health.ReplicaID(), Partitions: f.Store.Partitions(),
+		StreamServer: streamServerBody{server.State, web.Time(server.Since), server.Dialect, server.Watching},
+		Conditions:   map[fsm.Condition]int{}, Worst: []worstBody{}, AsOf: f.Control.Clock().UTC(),
+	}
+	b.addSubscriptions(f.statusOf(ctx, f.addReplicas(ctx, &b)))
+	return web.Answer(c, http.StatusOK, b, nil)
+}
+
+// addReplicas adds what Redis says of the replicas, and returns whether it answers.
+func (f *Face) addReplicas(ctx context.Context, b *statusBody) bool {
+	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
+	defer cancel()
+	replicas, unowned, err := f.Health.Replicas(ctx)
+	b.Redis.Up = err == nil
+	if up, since := f.Health.Answers(); up == b.Redis.Up {
+		b.Redis.Since = web.Time(since)
+	}
+	if err != nil {
+		b.Redis.Error = err.Error()
+		b.Replicas = []replicaBody{{ID: b.Replica, Alive: true, Partitions: len(f.Store.Ownership().Partitions())}}
+		return false
+	}
+	b.Unowned, b.ReplicasKnown = &unowned, true
+	b.Replicas = make([]replicaBody, len(replicas))
+	for i, r := range replicas {
+		b.Replicas[i] = replicaBody{r.ID, r.Alive, web.Time(r.Since), r.Partitions}
+	}
+	return true
+}
+
+// statusOf returns the subscriptions as far as they are known, and whether their consumers are included. They are not
+// while Redis is away, or if there are more subscriptions than a page of a list counts.
+func (f *Face) statusOf(ctx context.Context, up bool) (bodies []subscriptionBody, known, counted bool) {
+	catalog := f.Store.Catalog()
+	if up {
+		all, err := f.Control.Subscriptions(ctx, "")
+		if most := max(1, maxCounted/f.Store.Partitions()); err == nil && len(all) <= most {
+			if bodies, err = f.describe(ctx, all); err == nil {
+				return bodies, true, true
+			}
+		}
+	}
+	for _, sub := range catalog.All() {
+		b := subscriptionBodyOf(sub, nil)
+		e, now, _ := f.Store.Endpoints().Get(sub.Generation)
+		b.judge(fsm.Tally{}, fsm.EndpointNow{Endpoint: e, Now: now})
+		bodies = append(bodies, b)
+	}
+	return bodies, catalog.Loaded(), false
+}
+
+func (b *statusBody) addSubscriptions(all []subscriptionBody, known, counted bool) {
+	if b.ConsumersCounted = counted; !known {
+		return
+	}
+	n := len(all)
+	b.Subscriptions = &n
+	for _, sub := range all {
+		b.Conditions[sub.Condition]++
+		if since := sub.WaitingSince; since != nil && (b.WaitingSince == nil || since.Before(*b.WaitingSince)) {
+			b.WaitingSince = since
+		}
+		if slices.Contains(fsm.Severities, sub.Condition) {
+			b.Worst = append(b.Worst, worstBody{sub.ID, sub.Condition, sub.FailingSince, sub.LastError})
+		}
+	}
+	slices.SortFunc(b.Worst, func(x, y worstBody) int {
+		return cmp.Or(
+			cmp.Compare(slices.Index(fsm.Severities, x.Condition), slices.Index(fsm.Severities, y.Condition)),
+			compareTimes(x.Since, y.Since), cmp.Compare(x.ID, y.ID),
+		)
+	})
+	b.Worst = b.Worst[:min(len(b.Worst), maxWorst)]
+}
+
+// compareTimes orders times, those that are not known last.
+func compareTimes(a, b *time.Time) int {
+	switch {
+	case a == nil && b == nil:
+		return 0
+	case a == nil:
+		return 1
+	case b == nil:
+		return -1
+	}
+	return a.Compare(*b)
+}

@@ -1,0 +1,242 @@
+package operator
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/url"
+	"slices"
+	"time"
+
+	"github.com/labstack/echo/v4"
+
+	"reveille/fsm"
+	"reveille/httpapi/fields"
+	"reveille/httpapi/paging"
+	"reveille/httpapi/refusal"
+	"reveille/httpapi/web"
+)
+
+const (
+	// maxCounted bounds how many sets of consumers one page counts.
+	maxCounted = 1 << 16
+)
+
+// subscriptionBody is a subscription as an operator sees it. It has neither the secret nor the webhook's path and
+// query, which may hold a key.
+type subscriptionBody struct {
+	ID       string       `json:"subscription_id"`
+	Pattern  string       `json:"pattern"`
+	Mode     fsm.Mode     `json:"mode"`
+	Start    string       `json:"start,omitempty"`  // as in the answers to clients
+	Format   fsm.Format   `json:"format,omitempty"` // of a push
+	Ordering fsm.Ordering `json:"ordering,omitempty"`
+	fields.Filter
+	WebhookHost string           `json:"webhook_host"`
+	Description string           `json:"description,omitempty"`
+	CreatedAt   time.Time        `json:"created_at"`
+	Backfill    *fields.Backfill `json:"backfill,omitempty"`
+	// PreviousSignsUntil is when the secret before the present one stops signing; only in the answer about one
+	// subscription.
+	PreviousSignsUntil time.Time `json:"previous_signs_until,omitzero"`
+
+	// The counts are exact (fsm.Tally). Asides are deliveries that are retried by themselves, beside the consumers.
+	Consumers int `json:"consumers"`
+	Asides    int `json:"asides,omitempty"`
+	// Pending counts the consumers and asides with a wake or a delivery under way, unless they wait for a resumption.
+	Pending int `json:"pending"`
+	// States counts them by state, and the ones in trouble once more by condition. States without consumers are left
+	// out.
+	States map[string]int `json:"states"`
+	// FailingSince is the earliest time since when one of them fails, or since when the endpoint takes nothing.
+	// LastError is the error of that consumer. If Condition is "refusing", or if no consumer has an error, it is the
+	// endpoint's.
+	FailingSince *time.Time `json:"failing_since,omitempty"`
+	LastError    string     `json:"last_error,omitempty"`
+	// WaitingSince is when the oldest wake or delivery began that the endpoint has not taken.
+	WaitingSince *time.Time `json:"waiting_since,omitempty"`
+	// DeadLetters counts the deliveries that are not tried again.
+	DeadLetters int `json:"dead_letters,omitempty"`
+	// Condition is the worst of the consumers and the endpoint: "retired", "down", "refusing", "asked_to_wait",
+	// "failing", "ok". "paused" stands for "ok" while an operator has paused the subscription.
+	Condition fsm.Condition `json:"condition"`
+	// Paused is true until an operator resumes the subscription.
+	Paused      bool       `json:"paused,omitempty"`
+	PausedSince *time.Time `json:"paused_since,omitempty"`
+	// The fields below are only in the answer about one subscription. LastAttempt is the latest attempt in the delivery
+	// log, if the log has all attempts. If it has only failures, LastFailedAttempt is set instead.
+	LastAttempt       *deliveryBody `json:"last_attempt,omitempty"`
+	LastFailedAttempt *deliveryBody `json:"last_failed_attempt,omitempty"`
+	AsOf              *time.Time    `json:"as_of,omitempty"`
+}
+
+type subscriptionsBody struct {
+	Subscriptions []subscriptionBody `json:"subscriptions"`
+	// Next is the cursor of the next page; empty at the end.
+	Next string    `json:"next,omitempty"`
+	AsOf time.Time `json:"as_of"`
+}
+
+func subscriptionBodyOf(sub fsm.Subscription, backfills map[string]fsm.Backfill) subscriptionBody {
+	b := subscriptionBody{
+		ID: sub.ID, Pattern: sub.Pattern, Mode: sub.Mode, Start: sub.Start.Value(), Ordering: sub.Ordering,
+		Description: sub.Description, Filter: fields.FilterOf(sub),
+		CreatedAt: sub.CreatedAt.UTC(),
+		Paused:    sub.Paused, PausedSince: web.Time(sub.PausedAt),
+	}
+	if sub.Mode == fsm.ModePush {
+		b.Format = sub.Format
+	}
+	if u, err := url.Parse(sub.Webhook); err == nil {
+		b.WebhookHost = u.Host
+	}
+	if under, ok := backfills[sub.ID]; ok {
+		b.Backfill = &fields.Backfill{Done: under.Done, Total: under.Total}
+	}
+	return b
+}
+
+// show describes some subscriptions. It returns an error unless all of their consumers were counted.
+func (f *Face) show(ctx context.Context, subs []fsm.Subscription) ([]subscriptionBody, error) {
+	bodies, err := f.describe(ctx, subs)
+	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return nil, refusal.New(fsm.CodeUnavailable,
+			"the consumers could not be counted within %s; try again", paging.Timeout)
+	}
+	return bodies, err
+}
+
+func (f *Face) describe(ctx context.Context, subs []fsm.Subscription) ([]subscriptionBody, error) {
+	backfills, err := f.Store.Backfills(ctx)
+	if err != nil {
+		return nil, err
+	}
+	letters, err := f.Store.CountDeadLetters(ctx)
+	if err != nil {
+		return nil, err
+	}
+	tallies, err := f.Store.TallyConsumers(ctx, subs)
+	if err != nil {
+		return nil, err
+	}
+	bodies := make([]subscriptionBody, len(subs))
+	for i, sub := range subs {
+		b := subscriptionBodyOf(sub, backfills)
+		b.count(tallies[i])
+		for _, inPartition := range letters {
+			b.DeadLetters += inPartition.Of[sub.ID]
+		}
+		e, now, _ := f.Store.Endpoints().Get(sub.Generation)
+		b.judge(tallies[i], fsm.EndpointNow{Endpoint: e, Now: now})
+		bodies[i] = b
+	}
+	return bodies, nil
+}
+
+func (b *subscriptionBody) count(t fsm.Tally) {
+	b.Consumers, b.Asides, b.Pending, b.States = t.Consumers, t.Asides, t.Pending, map[string]int{}
+	for state, n := range map[string]int{
+		string(fsm.Idle): t.Idle, string(fsm.Waking): t.Waking, string(fsm.Live): t.Live,
+		string(fsm.GivenUp): t.GivenUp,
+		conditionFailing:    t.Failing, conditionRetired: t.Retired, conditionHidden: t.Hidden,
+	} {
+		if n > 0 {
+			b.States[state] = n
+		}
+	}
+	b.FailingSince, b.LastError = web.Time(t.FailingSince), t.LastError
+	b.WaitingSince = web.Time(t.WaitingSince)
+}
+
+// judge says what is wrong with the consumers and the endpoint, and since when.
+func (b *subscriptionBody) judge(t fsm.Tally, e fsm.EndpointNow) {
+	switch b.Condition = e.Condition(); {
+	case t.Retired > 0:
+		b.Condition = fsm.ConditionRetired
+	case b.Condition == fsm.ConditionOK && t.Failing > 0:
+		b.Condition = fsm.ConditionFailing
+	case b.Condition == fsm.ConditionOK && b.Paused:
+		b.Condition = conditionPaused
+	case b.Condition == fsm.ConditionOK:
+	case b.Condition == fsm.ConditionRefusing, b.LastError == "":
+		b.LastError = e.Reason
+	}
+	if b.FailingSince == nil || !e.Since.IsZero() && e.Since.Before(*b.FailingSince) {
+		b.FailingSince = web.Time(e.Since)
+	}
+}
+
+// conditionPaused is the condition of a subscription without trouble that an operator has paused.
+const conditionPaused fsm.Condition = "paused"
+
+// showSubscriptions lists subscriptions by ID: all of them, or only the unhealthy ones. A page of these may have fewer
+// than its limit.
+func (f *Face) showSubscriptions(ctx context.Context, c echo.Context, p paging.Page) (any, error) {
+	failing := c.QueryParam("failing")
+	if failing != "" && failing != "true" && failing != "false" {
+		return nil, refusal.New(fsm.CodeInvalidRequest, "failing must be true or false")
+	}
+	all, err := f.Control.Subscriptions(ctx, "")
+	if err != nil {
+		return nil, err
+	}
+	for len(all) > 0 && all[0].ID <= p.From.After {
+		all = all[1:]
+	}
+	n := min(p.Limit, max(1, maxCounted/f.Store.Partitions()), len(all))
+	body := subscriptionsBody{AsOf: f.Control.Clock().UTC()}
+	if body.Subscriptions, err = f.show(ctx, all[:n]); err != nil {
+		return nil, err
+	}
+	if failing == "true" {
+		body.Subscriptions = slices.DeleteFunc(body.Subscriptions, func(b subscriptionBody) bool {
+			return b.Condition == fsm.ConditionOK || b.Condition == conditionPaused
+		})
+	}
+	if n < len(all) {
+		body.Next = paging.Place{After: all[n-1].ID}.String()
+	}
+	return body, nil
+}
+
+// showSubscription shows one subscription.
+func (f *Face) showSubscription(c echo.Context) error {
+	ctx, cancel := context.WithTimeout(c.Request().Context(), paging.Timeout)
+	defer cancel()
+	sub, err := f.Control.Subscription(ctx, c.Param("id"))
+	if err != nil {
+		return err
+	}
+	now := f.Control.Clock()
+	bodies, err := f.show(ctx, []fsm.Subscription{sub})
+	if err != nil {
+		return err
+	}
+	b := bodies[0]
+	b.AsOf = web.Time(now)
+	if previous := sub.Previous; previous.At(now) != "" {
+		b.PreviousSignsUntil = previous.Until.UTC()
+	}
+	if err := f.addLastAttempt(ctx, sub, &b); err != nil {
+		return err
+	}
+	return web.Answer(c, http.StatusOK, b, nil)
+}
+
+// addLastAttempt adds the latest attempt that the delivery log has.
+func (f *Face) addLastAttempt(ctx context.Context, sub fsm.Subscription, b *subscriptionBody) error {
+	if !f.DeliveryLog.Takes(fsm.AttemptFailed) {
+		return nil
+	}
+	latest, err := f.Store.LoggedAttempts(ctx, sub, "", 1)
+	if err != nil || len(latest) == 0 {
+		return err
+	}
+	last := deliveryBodyOf(latest[0])
+	if f.DeliveryLog == fsm.LogAll {
+		b.LastAttempt = &last
+	} else {
+		b.LastFailedAttempt = &last
+	}
+	return nil
+}
