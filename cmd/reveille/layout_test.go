@@ -193,8 +193,8 @@ func part(pkg string) string {
 	return ring[i]
 }
 
-// ports is httpapi, and below has what each package below it may import of httpapi. Two faces never import each other. A
-// face's own tests ask it through the ports.
+// ports is httpapi, and below has what each package below it may import of httpapi. Two faces never import each other.
+// A face's own tests ask it through the ports.
 const ports = "reveille/httpapi"
 
 var below = map[string][]string{

@@ -168,8 +168,8 @@ func (f *Face) retry(c echo.Context) error {
 	}
 	b := d.body()
 	b.NextAttemptAt, b.History = nil, nil
-	f.Control.Log.Info("a delivery is retried", zap.String("subscription", b.Subscription), zap.String("delivery", b.ID),
-		zap.Bool("dead", d.letter != nil))
+	f.Control.Log.Info("a delivery is retried", zap.String("subscription", b.Subscription),
+		zap.String("delivery", b.ID), zap.Bool("dead", d.letter != nil))
 	return web.Answer(c, http.StatusAccepted, b, nil)
 }
 
