@@ -91,7 +91,7 @@ func TestAResourceIsForItsRole(t *testing.T) {
 		return permit(r, needed)
 	}
 	report := web.Get(func(c echo.Context) error {
-		web.WriteJSON(c.Response(), http.StatusOK, "report")
+		web.WriteJSON(c.Response(), http.StatusOK, map[string]string{"is": "a report"})
 		return nil
 	})
 	at := func(path string) func(string) bool { return func(raw string) bool { return raw == path } }
