@@ -67,7 +67,7 @@ func (e Endpoint) Shows(f EndpointFailure) bool {
 	return !e.Since.IsZero() && e.Refused == f.Refused && e.Reason == f.Reason[:min(len(f.Reason), MaxReason)]
 }
 
-// probePause is how long an endpoint that is down is left alone after a number of failed probes.
+// ProbePauseAfter is how long an endpoint that is down is left alone after a number of failed probes.
 func ProbePauseAfter(failed int) time.Duration { return min(ProbePause<<failed, ProbePauseMax) }
 
 // Probe says whether a delivery may begin.

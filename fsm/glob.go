@@ -62,7 +62,7 @@ func (p Pattern) Matches(path string) bool {
 	return ok && len(p.segments) > 0 && matchSegments(p.segments, segments)
 }
 
-// pathSegments splits a stream path, which may be spelled as an earlier version has stored it. ok is false for names
+// PathSegments splits a stream path, which may be spelled as an earlier version has stored it. ok is false for names
 // that no pattern matches. These have a literal "*" (webhook spec, Glob Patterns), or are not absolute.
 func PathSegments(path string) ([]string, bool) {
 	if !strings.HasPrefix(path, "/") || hasWildcard(path) {
