@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"go/ast"
 	"go/parser"
@@ -22,6 +23,8 @@ const (
 	frontPageWords = 1300
 	pageWords      = 1500
 	sentenceWords  = 25
+	// repeatedWords is from how many words on a sentence may stand on one page only.
+	repeatedWords = 8
 )
 
 // long are pages that are looked things up in rather than read: made from the code, or what a measurement printed.
@@ -67,6 +70,32 @@ func TestAPageThatIsLongOrFarIsFound(t *testing.T) {
 	}
 }
 
+func TestNoSentenceStandsOnTwoPages(t *testing.T) {
+	for _, problem := range repeatedSentences(markdown(t, project())) {
+		t.Error(problem)
+	}
+}
+
+func TestASentenceThatStandsOnTwoPagesIsFound(t *testing.T) {
+	pages := map[string]string{
+		"A.md": "One two three. Every [stream](B.md) has `a tail`, and a consumer that follows it: Done.\n\n" +
+			"- Every `code`  has a tail, and **one** consumer that follows it.\n\n" +
+			"    Every word of a block of code may\n",
+		"B.md": "| One two three. | every stream has `a tail`, and a\n" +
+			"| Every `other` has a tail, and one consumer that follows it. |\n" +
+			"Not yet. Every stream has\n`a tail`, and a consumer that follows it.\n\n" +
+			"    Every word of a block of code may\n\nEvery `code` has a tail, and one consumer that\nfollows it.",
+		metricsPage: "Every `code` has a tail, and one consumer that follows it.",
+	}
+	want := []string{
+		"B.md repeats a sentence of A.md: Every stream has `a tail`, and a consumer that follows it.",
+		"B.md repeats a sentence of A.md: Every `code` has a tail, and one consumer that follows it.",
+	}
+	if got := repeatedSentences(pages); !slices.Equal(got, want) {
+		t.Errorf("found\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
 func longPages(pages map[string]string) (problems []string) {
 	for page, text := range pages {
 		most := pageWords
@@ -94,13 +123,7 @@ func longSentences(pages map[string]string) (problems []string) {
 			continue
 		}
 		for _, block := range blocks(text) {
-			block = linkText.ReplaceAllString(inlineCode.ReplaceAllString(block, "Code"), "$1")
-			for block != "" {
-				sentence := block
-				if at := sentenceEnd.FindStringIndex(block); at != nil {
-					sentence = block[:at[0]+1]
-				}
-				block = strings.TrimSpace(strings.TrimPrefix(block, sentence))
+			for _, sentence := range sentences(inlineCode.ReplaceAllString(block, "Code")) {
 				if words := strings.Fields(sentence); len(words) > sentenceWords {
 					problems = append(problems, fmt.Sprintf("%s: a sentence of %d words: %s …", page, len(words),
 						strings.Join(words[:7], " ")))
@@ -109,6 +132,43 @@ func longSentences(pages map[string]string) (problems []string) {
 		}
 	}
 	return problems
+}
+
+// repeatedSentences says which sentences stand on two pages: one of the two should link the other.
+func repeatedSentences(pages map[string]string) (problems []string) {
+	first := map[string]string{} // the page by the sentence
+	for _, page := range slices.Sorted(maps.Keys(pages)) {
+		if slices.Contains(quoting, page) {
+			continue
+		}
+		for _, block := range blocks(pages[page]) {
+			for _, sentence := range sentences(block) {
+				words := strings.Fields(strings.ToLower(strings.TrimRight(sentence, ".:;")))
+				if len(words) < repeatedWords {
+					continue
+				}
+				key := strings.Join(words, " ")
+				if other := cmp.Or(first[key], page); other != page {
+					problems = append(problems, fmt.Sprintf("%s repeats a sentence of %s: %s", page, other, sentence))
+				}
+				first[key] = cmp.Or(first[key], page)
+			}
+		}
+	}
+	return problems
+}
+
+// sentences are those of a paragraph, an item or a cell, with the text of each link in its place.
+func sentences(block string) (list []string) {
+	for block = linkText.ReplaceAllString(block, "$1"); block != ""; {
+		sentence := block
+		if at := sentenceEnd.FindStringIndex(block); at != nil {
+			sentence = block[:at[0]+1]
+		}
+		block = strings.TrimSpace(strings.TrimPrefix(block, sentence))
+		list = append(list, strings.TrimSpace(sentence))
+	}
+	return list
 }
 
 // blocks are the paragraphs, items and cells of a page.
