@@ -2,7 +2,6 @@ package redisstore
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -39,13 +38,12 @@ var constants = []struct {
 
 func millis(d time.Duration) int64 { return d.Milliseconds() }
 
-// WithConstants puts the constants that a script uses in front of it, on the script's first line. So errors still name
-// the lines of the script's file.
-func WithConstants(script string) string {
-	words := wordsOf(script)
+// withConstants puts the constants that are among the words of a script in front of it, on the script's first line. So
+// errors still name the lines of the script's file.
+func withConstants(script string, words map[string]bool) string {
 	var names, values []string
 	for _, c := range constants {
-		if slices.Contains(words, c.name) {
+		if words[c.name] {
 			names, values = append(names, c.name), append(values, fmt.Sprint(c.value))
 		}
 	}

@@ -6,13 +6,19 @@ import (
 )
 
 // library is lua/lib.lua in parts. Each script begins with the functions that it uses.
-type library []libraryPart
+type library struct {
+	parts []libraryPart
+	// functions has the words of each function by its name, loose all words outside of functions. Each start of the
+	// program links every script, so a name is looked up, not searched.
+	functions map[string][]string
+	loose     []string
+}
 
 var ownLibrary = readLibrary(source("lib"))
 
 // Link returns a script as Redis gets it, with what it uses of a library. The text lib is lua/lib.lua or a variant of
 // it.
-func Link(lib, script string) string { return WithConstants(readLibrary(lib).with(script)) }
+func Link(lib, script string) string { return readLibrary(lib).with(script) }
 
 // libraryPart is a function of the library, or a line outside of functions. A line has no name.
 type libraryPart struct {
@@ -39,7 +45,19 @@ func wordsOf(text string) (words []string) {
 
 // readLibrary splits a text at its functions. A function begins and ends at the start of a line, unless it has one line
 // only.
-func readLibrary(text string) (parts library) {
+func readLibrary(text string) library {
+	l := library{parts: partsOf(text), functions: map[string][]string{}}
+	for _, part := range l.parts {
+		if part.name == "" {
+			l.loose = append(l.loose, part.words...)
+		} else {
+			l.functions[part.name] = part.words
+		}
+	}
+	return l
+}
+
+func partsOf(text string) (parts []libraryPart) {
 	var function *libraryPart
 	for line := range strings.Lines(text) {
 		words := wordsOf(line)
@@ -70,12 +88,7 @@ const rare = "start_over"
 // is among them. The function named closed counts, but not what it uses.
 func (l library) usedOf(script, closed string) map[string]bool {
 	used := map[string]bool{}
-	words := wordsOf(script)
-	for _, part := range l {
-		if part.name == "" {
-			words = append(words, part.words...)
-		}
-	}
+	words := append(wordsOf(script), l.loose...)
 	for len(words) > 0 {
 		word := words[0]
 		words = words[1:]
@@ -83,28 +96,27 @@ func (l library) usedOf(script, closed string) map[string]bool {
 			continue
 		}
 		used[word] = true
-		for _, part := range l {
-			if part.name == word && word != closed {
-				words = append(words, part.words...)
-			}
+		if word != closed {
+			words = append(words, l.functions[word]...)
 		}
 	}
 	return used
 }
 
-// with returns a script that begins with the functions that it uses, as lib.lua says. Functions that are left out or
-// moved leave empty lines, so errors name the lines of lib.lua. Errors in moved functions name the first line of rare.
+// with returns a script that begins with the constants and the functions that it uses, as lib.lua says. Functions that
+// are left out or moved leave empty lines, so errors name the lines of lib.lua. Errors in moved functions name the first
+// line of rare.
 func (l library) with(script string) string {
 	used, often := l.usedOf(script, ""), l.usedOf(script, rare)
 	var inner strings.Builder
-	for _, part := range l {
+	for _, part := range l.parts {
 		if part.name != "" && used[part.name] && !often[part.name] {
 			inner.WriteString(inOneLine(part.text))
 		}
 	}
 	var text strings.Builder
 	within := false
-	for _, part := range l {
+	for _, part := range l.parts {
 		if part.name != "" && !within {
 			within = true
 			text.WriteString("return (function() ")
@@ -119,7 +131,7 @@ func (l library) with(script string) string {
 			text.WriteString(strings.Repeat("\n", strings.Count(part.text, "\n")))
 		}
 	}
-	return text.String() + script + "\nend)()\n"
+	return withConstants(text.String()+script+"\nend)()\n", used)
 }
 
 // inOneLine returns a function without comments and line breaks.

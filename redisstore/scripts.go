@@ -37,7 +37,7 @@ type script struct {
 var scripts []*script
 
 func newScript(name, text string) *script {
-	s := &script{Script: redis.NewScript(WithConstants(text)), name: name}
+	s := &script{Script: redis.NewScript(text), name: name}
 	scripts = append(scripts, s)
 	return s
 }
@@ -60,14 +60,19 @@ func partitionScript(name string) *script {
 }
 
 // globalScript makes a script for data that belongs to no partition.
-func globalScript(name string) *script { return newScript(name, source(name)) }
+func globalScript(name string) *script { return bareScript(name, source(name)) }
 
 // listScript makes a global script that reads or changes the list of subscriptions or the list of endpoints.
-func listScript(name string) *script { return newScript(name, source("changed")+source(name)) }
+func listScript(name string) *script { return bareScript(name, source("changed")+source(name)) }
 
 // endpointScript makes a global script about one endpoint.
 func endpointScript(name string) *script {
-	return newScript(name, source("changed")+source("endpoint")+source(name))
+	return bareScript(name, source("changed")+source("endpoint")+source(name))
+}
+
+// bareScript makes a script without the library.
+func bareScript(name, text string) *script {
+	return newScript(name, withConstants(text, library{}.usedOf(text, "")))
 }
 
 var (
