@@ -163,6 +163,21 @@ func TestTheCheckerFindsWhatIsWrongWithPushes(t *testing.T) {
 			s.push("a", yes, "a")
 			s.push("b-c", yes, "b", "c")
 		}},
+		{name: "an event again whose request was on its way as long as the time allowed", again: 1, tell: func(s *story) {
+			s.push("a", yes, "a")
+			s.Pushes[0].Sent = s.Pushes[0].At.Add(-pushTimeout)
+			s.push("a", yes, "a")
+			s.push("b-c", yes, "b", "c")
+		}},
+		{
+			name: "an event again that was signed by a clock that is ahead", want: []string{ruleAgain}, again: 1,
+			tell: func(s *story) {
+				s.push("a", yes, "a")
+				s.Pushes[0].Sent = s.Pushes[0].At.Add(pushTimeout)
+				s.push("a", yes, "a")
+				s.push("b-c", yes, "b", "c")
+			},
+		},
 		{name: "an event again that was taken by a request that came later", again: 0, tell: func(s *story) {
 			pushesByTheBook(s)
 			s.push("c", yes, "c")

@@ -25,7 +25,8 @@ type pushed struct {
 	IDs, Events []string
 	// Replay is set if it says that it replays a dead letter.
 	Replay bool
-	At     time.Time
+	// Sent is when it was signed, by its replica's clock and to the second. It came At.
+	Sent, At time.Time
 	// Answered is when the answer was sent, Status what it was; 0 if there was none.
 	Answered time.Time
 	Status   int
@@ -43,6 +44,15 @@ func (j *journal) pushed(p *pushed) (answered func(status int)) {
 	}
 }
 
+// began is when its replica began to wait for the answer, at the latest. A crowded machine may have had it on its way
+// for seconds. A clock that is ahead says nothing.
+func (p pushed) began() time.Time {
+	if second := p.Sent.Add(time.Second); !p.Sent.IsZero() && second.Before(p.At) {
+		return second
+	}
+	return p.At
+}
+
 // pushReport is how long an answer may take at most, where nothing is broken, from its receiver into Redis, and as well
 // a request from its replica to the receiver.
 const pushReport = 2 * time.Second
@@ -50,8 +60,9 @@ const pushReport = 2 * time.Second
 // answerLost says whether Reveille may not know that a push was taken: something between the receiver and Redis was
 // broken while it was on its way, the answer came too late, or Redis has lost that it was noted.
 func (c *checker) answerLost(p *pushed, again time.Time) bool {
-	from, to := p.At.Add(-pushReport), p.Answered.Add(pushReport)
-	return p.Answered.Sub(p.At) >= pushTimeout/2 || c.marked(answersLost, from, to) || c.marked(redisLost, from, to) ||
+	from, to := p.began().Add(-pushReport), p.Answered.Add(pushReport)
+	return p.Answered.Sub(p.began()) >= pushTimeout/2 ||
+		c.marked(answersLost, from, to) || c.marked(redisLost, from, to) ||
 		// An attempt that was out when its stream was hidden is made again once the stream is shown.
 		c.marked(missing, from, to) || c.lostBetween(p.Answered, again)
 }

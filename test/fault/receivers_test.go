@@ -158,7 +158,8 @@ func (r *receiver) ServeHTTP(rw http.ResponseWriter, req *http.Request) {
 		got.Forged = fmt.Sprintf("%d events with a batch of %d: %.40s", len(events), r.batch, body)
 	}
 	seconds, _ := strconv.ParseInt(req.Header.Get("Webhook-Timestamp"), 10, 64)
-	if err := harness.VerifyStandard(r.secret, req.Header, body, time.Unix(seconds, 0)); err != nil {
+	got.Sent = time.Unix(seconds, 0)
+	if err := harness.VerifyStandard(r.secret, req.Header, body, got.Sent); err != nil {
 		got.Forged = err.Error()
 	}
 	answered := r.w.journal.pushed(got)
