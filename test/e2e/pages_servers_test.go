@@ -48,12 +48,15 @@ func newPastes(t *testing.T) *pastes {
 		env: e, dir: t.TempDir(), admin: e.operator(), worker: harness.NewWorker(t), receiver: harness.NewReceiver(t),
 	}
 	w.worker.AnswerDone()
-	bin, err := harness.BuildReveille(t.Context())
+	bin, err := harness.BuildPlainReveille(t.Context())
 	if err == nil {
 		err = os.Symlink(bin, filepath.Join(w.dir, "reveille"))
 	}
 	if err == nil {
 		w.root, err = harness.Root()
+	}
+	if err == nil && !testing.Short() { // go tool compiles pprof, which can take minutes
+		err = exec.CommandContext(t.Context(), "go", "tool", "-n", "pprof").Run()
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -143,9 +146,9 @@ func (w *pastes) places() []string {
 		"kubectl exec deploy/reveille -- /reveille", "reveille",
 		"redis-cli -h redis-1", redis, "redis-cli", redis,
 		"curl ", "curl -sS --fail-with-body ", "make ", "make -n -C '" + w.root + "' ",
-		"seconds=30", "seconds=1", "seconds=5", "seconds=1",
+		"seconds=30", "seconds=1", "seconds=5", "seconds=0.1",
 	}
-	if testing.Short() { // go tool compiles pprof
+	if testing.Short() {
 		list = append(list, "go tool pprof -top -sample_index=alloc_objects", "curl -sS --fail -o profile",
 			"go tool pprof -top", "curl -sS --fail -o profile")
 	}
@@ -207,7 +210,7 @@ func (w *pastes) paste(at, script string) {
 	cmd := exec.CommandContext(ctx, "bash", "-euxo", "pipefail", "-c", placed)
 	cmd.Dir, cmd.WaitDelay = w.dir, time.Second
 	cmd.Env = append(harness.Environ(map[string]string{
-		"REVEILLE_OPERATOR_ADDR": w.rev.Operator, "GORACE": "atexit_sleep_ms=0",
+		"REVEILLE_OPERATOR_ADDR": w.rev.Operator, "PPROF_TMPDIR": w.dir,
 	}), "PATH="+w.dir+":"+os.Getenv("PATH"))
 	out, err := cmd.CombinedOutput()
 	for request, code := range refused {
