@@ -23,7 +23,7 @@ test: deps lint ## check the code and run every test in its short form (some 10 
 	@.ci/test short . ./... -short -race -parallel $(TEST_PARALLEL) -timeout $(TEST_TIMEOUT)
 	@.ci/test chart-short test/chart ./... -short -timeout $(TEST_TIMEOUT)
 
-test-all: test ## make test, then the long form of every test (half an hour to an hour; ONLY=regexp picks parts)
+test-all: test ## make test, then the long form of every test (over an hour; alone on the machine; ONLY=regexp picks parts)
 	@TEST_PARALLEL=$(TEST_PARALLEL) TEST_TIMEOUT=2h .ci/test-all
 
 chart: ## render the Helm chart in every way and hold it against Kubernetes and the program
