@@ -104,8 +104,8 @@ func (l library) usedOf(script, closed string) map[string]bool {
 }
 
 // with returns a script that begins with the constants and the functions that it uses, as lib.lua says. Functions that
-// are left out or moved leave empty lines, so errors name the lines of lib.lua. Errors in moved functions name the first
-// line of rare.
+// are left out or moved leave empty lines, so errors name the lines of lib.lua. Errors in moved functions name the
+// first line of rare.
 func (l library) with(script string) string {
 	used, often := l.usedOf(script, ""), l.usedOf(script, rare)
 	var inner strings.Builder

@@ -163,7 +163,7 @@ func TestTheCheckerFindsWhatIsWrongWithPushes(t *testing.T) {
 			s.push("a", yes, "a")
 			s.push("b-c", yes, "b", "c")
 		}},
-		{name: "an event again whose request was on its way as long as the time allowed", again: 1, tell: func(s *story) {
+		{name: "an event again whose request was on its way for long", again: 1, tell: func(s *story) {
 			s.push("a", yes, "a")
 			s.Pushes[0].Sent = s.Pushes[0].At.Add(-pushTimeout)
 			s.push("a", yes, "a")
