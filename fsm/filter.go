@@ -48,21 +48,12 @@ func (f Filter) IsZero() bool {
 }
 
 // Equal says whether f and o are the same.
-func (f Filter) Equal(o Filter) bool { return len(f.differs(o)) == 0 }
+func (f Filter) Equal(o Filter) bool {
+	return slices.Equal(f.Events, o.Events) && f.TypePath == o.TypePath && sameValues(f.Values, o.Values)
+}
 
-// differs names what is not the same, as the API names it.
-func (f Filter) differs(o Filter) (fields []string) {
-	if !slices.Equal(f.Events, o.Events) {
-		fields = append(fields, "events")
-	}
-	if f.TypePath != o.TypePath {
-		fields = append(fields, "type_path")
-	}
-	same := func(a, b []Value) bool { return slices.EqualFunc(a, b, Value.Equal) }
-	if !maps.EqualFunc(f.Values, o.Values, same) {
-		fields = append(fields, "filter")
-	}
-	return fields
+func sameValues(a, b map[string][]Value) bool {
+	return maps.EqualFunc(a, b, func(a, b []Value) bool { return slices.EqualFunc(a, b, Value.Equal) })
 }
 
 // Size is the number of bytes of the filter's texts.

@@ -1,10 +1,7 @@
 package fsm
 
 import (
-	"cmp"
 	"encoding/base64"
-	"maps"
-	"slices"
 	"time"
 )
 
@@ -144,57 +141,6 @@ func (s Signature) NewSecret(random []byte) string {
 		return SecretPrefix + base64.StdEncoding.EncodeToString(random)
 	}
 	return SecretPrefix + base64.RawURLEncoding.EncodeToString(random)
-}
-
-// WithDefaults fills in the empty fields that say how the subscription is delivered. Stores call it for what they
-// store.
-func (s Subscription) WithDefaults() Subscription {
-	s.Mode = cmp.Or(s.Mode, ModeWake)
-	if s.Mode != ModePush {
-		s.Format = cmp.Or(s.Format, FormatWake)
-		s.Signature = cmp.Or(s.Signature, SignatureHMAC)
-		return s
-	}
-	s.Signature = cmp.Or(s.Signature, SignatureStandardWebhooks)
-	s.Format = cmp.Or(s.Format, FormatJSON)
-	s.Batch = cmp.Or(s.Batch, 1)
-	s.Ordering = cmp.Or(s.Ordering, OrderingStream)
-	s.Timeout = cmp.Or(s.Timeout, PushTimeout)
-	if len(s.Retry) == 0 {
-		s.Retry = PushRetry
-	}
-	return s
-}
-
-// SameConfig says whether a PUT of o under s's ID asks for what is stored.
-func (s Subscription) SameConfig(o Subscription) bool { return len(s.differs(o)) == 0 }
-
-// differs names what a PUT of o under s's ID would change, as the API names it.
-func (s Subscription) differs(o Subscription) (fields []string) {
-	for _, f := range []struct {
-		name string
-		same bool
-	}{
-		{"pattern", s.Pattern == o.Pattern},
-		{"webhook", s.Webhook == o.Webhook},
-		{"description", s.Description == o.Description},
-		{"signature", s.Signature == o.Signature},
-		{"start", s.Start == o.Start},
-		{"mode", s.Mode == o.Mode},
-		{"format", s.Format == o.Format},
-		{"batch", s.Batch == o.Batch},
-		{"ordering", s.Ordering == o.Ordering},
-		{"timeout", s.Timeout == o.Timeout},
-		{"retry", slices.Equal(s.Retry, o.Retry)},
-		{"headers", maps.Equal(s.Headers, o.Headers)},
-		{"authorization", s.Authorization == o.Authorization},
-		{"metadata", maps.Equal(s.Metadata, o.Metadata)},
-	} {
-		if !f.same {
-			fields = append(fields, f.name)
-		}
-	}
-	return append(fields, s.Filter.differs(o.Filter)...)
 }
 
 // Conflict is the error of a PUT of o under s's ID that asks for something else: a *ConflictError.

@@ -24,18 +24,15 @@ type authorizationBody struct {
 	Query  string `json:"query,omitempty"`
 }
 
-func authorizationOf(sub fsm.Subscription) *authorizationBody {
-	switch a := sub.Authorization; {
-	case a.Secret == "":
-		return nil
-	case a.Query != "":
-		return &authorizationBody{Query: a.Query}
+func showAuthorization(authorization any) any {
+	if a := authorization.(fsm.Authorization); a.Query != "" {
+		return authorizationBody{Query: a.Query}
 	}
-	return &authorizationBody{Header: headerAuthorization}
+	return authorizationBody{Header: headerAuthorization}
 }
 
 // readAuthorization reads what proves to the endpoint that a delivery is allowed. Its errors have no secret.
-func readAuthorization(o web.Object) (setting, error) {
+func (Reader) readAuthorization(o web.Object) (setting, error) {
 	const name = "authorization"
 	a, err := fsm.Authorization{}, error(nil)
 	switch raw := o[name]; {
@@ -47,10 +44,7 @@ func readAuthorization(o web.Object) (setting, error) {
 			err = checkSecret(name, a.Secret)
 		}
 	}
-	return func(sub *fsm.Subscription) error {
-		sub.Authorization = a
-		return nil
-	}, err
+	return always(func(sub *fsm.Subscription) { sub.Authorization = a }), err
 }
 
 func readParameter(o web.Object) (a fsm.Authorization, err error) {

@@ -25,12 +25,10 @@ type Reader struct {
 	Offsets Offsets
 }
 
-// Asked holds the fields in the body of a PUT or PATCH; nil for missing fields.
+// Asked holds the fields in the body of a PUT or PATCH.
 type Asked struct {
-	webhook, description *string
 	// random makes the new secret of a subscription whose signature scheme changes.
-	random []byte
-	// settings has the other fields.
+	random   []byte
 	settings []setting
 }
 
@@ -52,12 +50,6 @@ func (asked Asked) Of(was fsm.Subscription) (fsm.Subscription, error) {
 }
 
 func (asked Asked) appliedTo(sub fsm.Subscription) (fsm.Subscription, error) {
-	if asked.webhook != nil {
-		sub.Webhook = *asked.webhook
-	}
-	if asked.description != nil {
-		sub.Description = *asked.description
-	}
 	was := sub.Signature
 	for _, set := range asked.settings {
 		if err := set(&sub); err != nil {
@@ -72,52 +64,39 @@ func (asked Asked) appliedTo(sub fsm.Subscription) (fsm.Subscription, error) {
 	return sub, nil
 }
 
-// Read reads the fields of a PUT (all), or of a PATCH, which may lack any of them. A null field stands for
-// the default.
+// Read reads the fields of a PUT (all), or of a PATCH, which may lack any of them.
 func (r Reader) Read(ctx context.Context, o web.Object, all bool) (asked Asked, err error) {
-	if _, said := o["webhook"]; said || all {
-		webhook, err := web.Required[string](o, "webhook", "a URL")
-		if err != nil {
-			return asked, err
-		}
-		asked.webhook = &webhook
-	}
-	if _, said := o["description"]; said {
-		description, _, err := web.Optional[string](o, "description", "a string")
-		if err != nil {
-			return asked, err
-		}
-		asked.description = &description
-	}
 	asked.random = control.Random(32)
-	if asked.settings, err = readSettings(o); err != nil {
+	if asked.settings, err = r.readFields(o, all); err != nil {
 		return asked, err
 	}
-	start, err := r.readStart(o)
-	if err != nil {
-		return asked, err
-	}
-	if start != nil {
-		asked.settings = append(asked.settings, start)
-	}
-	others := []string{"webhook", "description", "start"}
-	if err := o.Only(append(others, settingNames()...)...); err != nil {
-		return asked, err
-	}
-	switch {
-	case asked.description != nil && len(*asked.description) > maxDescription:
-		return asked, refusal.New(fsm.CodeInvalidRequest, "description is longer than %d bytes", maxDescription)
-	case asked.webhook == nil:
-		return asked, nil
-	case *asked.webhook == "":
-		return asked, refusal.New(fsm.CodeInvalidRequest, "webhook is empty: it must be a URL")
-	case len(*asked.webhook) > maxWebhook:
-		return asked, refusal.New(fsm.CodeInvalidRequest, "webhook is longer than %d bytes", maxWebhook)
-	}
-	if err := r.Targets.CheckTarget(ctx, *asked.webhook); err != nil {
-		return asked, refusal.New(fsm.CodeInvalidWebhook, "%v", err) // it names the field
+	if webhook, said, _ := web.Optional[string](o, "webhook", "a URL"); said {
+		if err := r.Targets.CheckTarget(ctx, webhook); err != nil {
+			return asked, refusal.New(fsm.CodeInvalidWebhook, "%v", err) // it names the field
+		}
 	}
 	return asked, nil
+}
+
+// readWebhook leaves the check of the target to Read: it is slow, so it comes after all others.
+func (Reader) readWebhook(o web.Object) (setting, error) {
+	webhook, err := web.Required[string](o, "webhook", "a URL")
+	switch {
+	case err != nil:
+	case webhook == "":
+		err = refusal.New(fsm.CodeInvalidRequest, "webhook is empty: it must be a URL")
+	case len(webhook) > maxWebhook:
+		err = refusal.New(fsm.CodeInvalidRequest, "webhook is longer than %d bytes", maxWebhook)
+	}
+	return always(func(sub *fsm.Subscription) { sub.Webhook = webhook }), err
+}
+
+func (Reader) readDescription(o web.Object) (setting, error) {
+	description, _, err := web.Optional[string](o, "description", "a string")
+	if len(description) > maxDescription {
+		err = refusal.New(fsm.CodeInvalidRequest, "description is longer than %d bytes", maxDescription)
+	}
+	return always(func(sub *fsm.Subscription) { sub.Description = description }), err
 }
 
 // MadeSecret says whether the secret of a stored subscription comes from this request.
@@ -139,6 +118,12 @@ type Targets interface {
 	// CheckTarget returns an error that says why wakes may not be sent to a URL. Its text is a sentence that begins
 	// with "webhook" (webhook spec, SSRF Prevention).
 	CheckTarget(ctx context.Context, url string) error
+}
+
+// Backfill shows how many streams a backfill has dealt with.
+type Backfill struct {
+	Done  int `json:"done"`
+	Total int `json:"total"`
 }
 
 // maxOverlap is the longest time that the previous secret goes on signing after a rotation.

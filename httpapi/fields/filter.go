@@ -14,19 +14,7 @@ import (
 // ShortPaths are the short names of some filter paths (OJS webhook delivery, 5.2).
 var ShortPaths = map[string]string{"queues": "data.queue", "job_types": "data.job_type"}
 
-// Filter shows a filter. Fields that are not set are left out.
-type Filter struct {
-	Events   []string               `json:"events,omitempty"`
-	TypePath string                 `json:"type_path,omitempty"`
-	Filter   map[string][]fsm.Value `json:"filter,omitempty"`
-}
-
-// FilterOf shows the filter of a subscription.
-func FilterOf(sub fsm.Subscription) Filter {
-	return Filter{Events: sub.Filter.Events, TypePath: sub.Filter.TypePath, Filter: sub.Filter.Values}
-}
-
-func readEvents(o web.Object) (setting, error) {
+func (Reader) readEvents(o web.Object) (setting, error) {
 	const name = "events"
 	want := fmt.Sprintf("a list of 1 to %d types of events", fsm.MaxFilterTypes)
 	list, named, err := web.Optional[[]json.RawMessage](o, name, want)
@@ -48,10 +36,10 @@ func readEvents(o web.Object) (setting, error) {
 		}
 		types = append(types, text)
 	}
-	return forPush(name, named, func(sub *fsm.Subscription) { sub.Filter.Events = types }), nil
+	return always(func(sub *fsm.Subscription) { sub.Filter.Events = types }), nil
 }
 
-func readTypePath(o web.Object) (setting, error) {
+func (Reader) readTypePath(o web.Object) (setting, error) {
 	const name = "type_path"
 	path, named, err := web.Optional[string](o, name, "a path such as data.kind")
 	if err != nil {
@@ -65,11 +53,11 @@ func readTypePath(o web.Object) (setting, error) {
 	if path == fsm.DefaultTypePath {
 		path = ""
 	}
-	return forPush(name, named, func(sub *fsm.Subscription) { sub.Filter.TypePath = path }), nil
+	return always(func(sub *fsm.Subscription) { sub.Filter.TypePath = path }), nil
 }
 
 // readFilter reads a merge patch (RFC 7396) of the allowed values by path: null removes a path.
-func readFilter(o web.Object) (setting, error) {
+func (Reader) readFilter(o web.Object) (setting, error) {
 	const name = "filter"
 	fields, named, err := web.Optional[web.Object](o, name, "an object of lists")
 	if err != nil {
@@ -106,7 +94,8 @@ func readFilter(o web.Object) (setting, error) {
 		if len(merged) > fsm.MaxFilterPaths {
 			return refusal.New(fsm.CodeInvalidRequest, "%s must have at most %d paths", name, fsm.MaxFilterPaths)
 		}
-		return forPush(name, named, func(sub *fsm.Subscription) { sub.Filter.Values = merged })(sub)
+		sub.Filter.Values = merged
+		return nil
 	}, nil
 }
 

@@ -28,7 +28,7 @@ const (
 )
 
 // readRetry reads the delays between attempts, or what they are computed from. The default depends on the mode.
-func readRetry(o web.Object) (setting, error) {
+func (Reader) readRetry(o web.Object) (setting, error) {
 	const want = "an object with either schedule or max_attempts"
 	fields, named, err := web.Optional[web.Object](o, "retry", want)
 	if err != nil {
@@ -55,10 +55,19 @@ func readRetry(o web.Object) (setting, error) {
 			delays, err = readSchedule(r)
 		}
 	}
-	return func(sub *fsm.Subscription) error {
-		sub.Retry = delays
-		return nil
-	}, err
+	return always(func(sub *fsm.Subscription) { sub.Retry = delays }), err
+}
+
+type retryBody struct {
+	Schedule []string `json:"schedule"`
+}
+
+func showRetry(delays any) any {
+	var b retryBody
+	for _, d := range delays.([]time.Duration) {
+		b.Schedule = append(b.Schedule, durationText(d))
+	}
+	return b
 }
 
 func readSchedule(r web.Object) ([]time.Duration, error) {

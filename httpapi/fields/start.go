@@ -9,11 +9,8 @@ import (
 // startNow is the text of the default: streams that were there before the subscription begin at their end.
 const startNow = "now"
 
-// readStart reads where streams begin that were there before the subscription. It returns nil if the body does not say.
+// readStart reads where streams begin that were there before the subscription.
 func (r Reader) readStart(o web.Object) (setting, error) {
-	if _, said := o["start"]; !said {
-		return nil, nil
-	}
 	const want = `"now", "-1" or an offset of the stream`
 	text, named, err := web.Optional[string](o, "start", want)
 	if err != nil {

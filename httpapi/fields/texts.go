@@ -75,7 +75,7 @@ func (patch texts) of(was map[string]string) map[string]string {
 	return merged
 }
 
-func readHeaders(o web.Object) (setting, error) {
+func (Reader) readHeaders(o web.Object) (setting, error) {
 	asked, err := readTexts(o, "headers")
 	if err != nil {
 		return nil, err
@@ -160,7 +160,7 @@ func isToken(name string) bool {
 	})
 }
 
-func readMetadata(o web.Object) (setting, error) {
+func (Reader) readMetadata(o web.Object) (setting, error) {
 	patch, err := readTexts(o, "metadata")
 	if err != nil {
 		return nil, err

@@ -3,6 +3,7 @@ package native
 import (
 	"net/http"
 	"net/url"
+	"slices"
 
 	"github.com/labstack/echo/v4"
 
@@ -18,24 +19,19 @@ const (
 	allPattern = "/**"
 )
 
-// subscriptionBody is a subscription in an answer (webhook spec, Subscription HTTP API).
-type subscriptionBody struct {
-	ID          string `json:"subscription_id"`
-	Pattern     string `json:"pattern"`
-	Webhook     string `json:"webhook"`
-	Secret      string `json:"webhook_secret,omitempty"`
-	Description string `json:"description,omitempty"`
-	fields.Settings
-	// Paused is true while an operator has paused the deliveries.
-	Paused   bool             `json:"paused,omitempty"`
-	Backfill *fields.Backfill `json:"backfill,omitempty"`
+// bodyOf is a subscription in an answer (webhook spec, Subscription HTTP API).
+func bodyOf(sub fsm.Subscription) web.Members {
+	body := web.Members{}.With("subscription_id", sub.ID).With("pattern", sub.Pattern)
+	body = append(body, fields.Shown(sub)...)
+	if sub.Paused { // by an operator
+		body = body.With("paused", true)
+	}
+	return body
 }
 
-func bodyOf(sub fsm.Subscription) subscriptionBody {
-	return subscriptionBody{
-		ID: sub.ID, Pattern: sub.Pattern, Webhook: sub.Webhook, Description: sub.Description,
-		Settings: fields.SettingsOf(sub), Paused: sub.Paused,
-	}
+// withSecret has the secret behind the webhook.
+func withSecret(sub fsm.Subscription) web.Members {
+	return slices.Insert(bodyOf(sub), 3, web.Members{}.With("webhook_secret", sub.Secret)...)
 }
 
 // createSubscription answers PUT /{pattern}?subscription=ID (webhook spec, Create).
@@ -61,12 +57,10 @@ func (f *Face) createSubscription(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	body := bodyOf(stored)
 	if !created {
-		return web.Answer(c, http.StatusOK, body, nil)
+		return web.Answer(c, http.StatusOK, bodyOf(stored), nil)
 	}
-	body.Secret = stored.Secret
-	return web.Answer(c, http.StatusCreated, body, nil)
+	return web.Answer(c, http.StatusCreated, withSecret(stored), nil)
 }
 
 // changeSubscription answers PATCH /{pattern}?subscription=ID: a JSON merge patch (RFC 7396) of the fields of a PUT.
@@ -92,11 +86,10 @@ func (f *Face) changeSubscription(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	body := bodyOf(stored)
 	if asked.MadeSecret(stored) {
-		body.Secret = stored.Secret
+		return web.Answer(c, http.StatusOK, withSecret(stored), nil)
 	}
-	return web.Answer(c, http.StatusOK, body, nil)
+	return web.Answer(c, http.StatusOK, bodyOf(stored), nil)
 }
 
 // getSubscription answers GET /{pattern}?subscription=ID (webhook spec, Get by ID).
@@ -115,7 +108,7 @@ func (f *Face) getSubscription(c echo.Context) error {
 		return err
 	}
 	if b, ok := backfills[sub.ID]; ok {
-		body.Backfill = &fields.Backfill{Done: b.Done, Total: b.Total}
+		body = body.With("backfill", fields.Backfill{Done: b.Done, Total: b.Total})
 	}
 	return web.Answer(c, http.StatusOK, body, nil)
 }

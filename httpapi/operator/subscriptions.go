@@ -25,17 +25,19 @@ const (
 // subscriptionBody is a subscription as an operator sees it. It has neither the secret nor the webhook's path and
 // query, which may hold a key.
 type subscriptionBody struct {
-	ID       string       `json:"subscription_id"`
-	Pattern  string       `json:"pattern"`
-	Mode     fsm.Mode     `json:"mode"`
-	Start    string       `json:"start,omitempty"`  // as in the answers to clients
-	Format   fsm.Format   `json:"format,omitempty"` // of a push
-	Ordering fsm.Ordering `json:"ordering,omitempty"`
-	fields.Filter
-	WebhookHost string           `json:"webhook_host"`
-	Description string           `json:"description,omitempty"`
-	CreatedAt   time.Time        `json:"created_at"`
-	Backfill    *fields.Backfill `json:"backfill,omitempty"`
+	ID          string                 `json:"subscription_id"`
+	Pattern     string                 `json:"pattern"`
+	Mode        fsm.Mode               `json:"mode"`
+	Start       string                 `json:"start,omitempty"`  // as in the answers to clients
+	Format      fsm.Format             `json:"format,omitempty"` // of a push
+	Ordering    fsm.Ordering           `json:"ordering,omitempty"`
+	Events      []string               `json:"events,omitempty"`
+	TypePath    string                 `json:"type_path,omitempty"`
+	Filter      map[string][]fsm.Value `json:"filter,omitempty"`
+	WebhookHost string                 `json:"webhook_host"`
+	Description string                 `json:"description,omitempty"`
+	CreatedAt   time.Time              `json:"created_at"`
+	Backfill    *fields.Backfill       `json:"backfill,omitempty"`
 	// PreviousSignsUntil is when the secret before the present one stops signing; only in the answer about one
 	// subscription.
 	PreviousSignsUntil time.Time `json:"previous_signs_until,omitzero"`
@@ -80,9 +82,9 @@ type subscriptionsBody struct {
 func subscriptionBodyOf(sub fsm.Subscription, backfills map[string]fsm.Backfill) subscriptionBody {
 	b := subscriptionBody{
 		ID: sub.ID, Pattern: sub.Pattern, Mode: sub.Mode, Start: sub.Start.Value(), Ordering: sub.Ordering,
-		Description: sub.Description, Filter: fields.FilterOf(sub),
-		CreatedAt: sub.CreatedAt.UTC(),
-		Paused:    sub.Paused, PausedSince: web.Time(sub.PausedAt),
+		Events: sub.Filter.Events, TypePath: sub.Filter.TypePath, Filter: sub.Filter.Values,
+		Description: sub.Description, CreatedAt: sub.CreatedAt.UTC(),
+		Paused: sub.Paused, PausedSince: web.Time(sub.PausedAt),
 	}
 	if sub.Mode == fsm.ModePush {
 		b.Format = sub.Format

@@ -98,3 +98,30 @@ func (o Object) Only(known ...string) error {
 
 // IsNull says whether a value is null.
 func IsNull(raw json.RawMessage) bool { return string(raw) == "null" }
+
+// Members are the members of an object in an answer, in their order.
+type Members []member
+
+type member struct {
+	name  string
+	value any
+}
+
+// With returns the members and one more.
+func (ms Members) With(name string, value any) Members { return append(ms, member{name, value}) }
+
+// MarshalJSON implements json.Marshaler.
+func (ms Members) MarshalJSON() ([]byte, error) {
+	text := bytes.NewBufferString("{")
+	for i, m := range ms {
+		if i > 0 {
+			text.WriteByte(',')
+		}
+		fmt.Fprintf(text, "%q:", m.name)
+		if err := encode(text, m.value); err != nil {
+			return nil, err
+		}
+	}
+	text.WriteByte('}')
+	return text.Bytes(), nil
+}

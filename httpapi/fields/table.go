@@ -1,0 +1,111 @@
+package fields
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"reveille/fsm"
+	"reveille/httpapi/refusal"
+	"reveille/httpapi/web"
+)
+
+// setting applies one field of a PUT or PATCH to a subscription, or refuses it. It may be called more than once, and
+// leaves the subscription's maps and lists as they are.
+type setting func(*fsm.Subscription) error
+
+// always is a setting that refuses nothing.
+func always(set func(*fsm.Subscription)) setting {
+	return func(sub *fsm.Subscription) error {
+		set(sub)
+		return nil
+	}
+}
+
+// codec is what fsm.Fields does not say of a field.
+type codec struct {
+	name string
+	// push is true for a field that only push subscriptions have.
+	push bool
+	// read reads the field from a body that has it. A null field stands for the default.
+	read func(Reader, web.Object) (setting, error)
+	// show returns what answers show of a value that is not empty.
+	show func(value any) any
+}
+
+// codecs has one for each of fsm.Fields, in the order in which they are read. The mode comes before the fields that
+// depend on it.
+var codecs = []codec{
+	{"webhook", false, Reader.readWebhook, asIs},
+	{"description", false, Reader.readDescription, asIs},
+	{"start", false, Reader.readStart, func(v any) any { return v.(fsm.Offset).Value() }},
+	{"mode", false, Reader.readMode, asIs},
+	{"signature", false, Reader.readSignature, asIs},
+	{"format", false, Reader.readFormat, asIs},
+	{"batch", true, Reader.readBatch, asIs},
+	{"events", true, Reader.readEvents, asIs},
+	{"type_path", true, Reader.readTypePath, asIs},
+	{"filter", true, Reader.readFilter, asIs},
+	{"ordering", true, Reader.readOrdering, asIs},
+	{"timeout", true, Reader.readTimeout, func(v any) any { return durationText(v.(time.Duration)) }},
+	{"retry", false, Reader.readRetry, showRetry},
+	{"headers", false, Reader.readHeaders, func(v any) any { return slices.Sorted(maps.Keys(v.(map[string]string))) }},
+	{"authorization", false, Reader.readAuthorization, showAuthorization},
+	{"metadata", false, Reader.readMetadata, asIs},
+}
+
+func asIs(value any) any { return value }
+
+// readFields reads the fields that a body has, and refuses others. A PUT (all) must have the webhook.
+func (r Reader) readFields(o web.Object, all bool) (asked []setting, err error) {
+	var known []string
+	for _, c := range codecs {
+		known = append(known, c.name)
+		raw, said := o[c.name]
+		if !said && !(all && c.name == "webhook") {
+			continue
+		}
+		set, err := c.read(r, o)
+		if err != nil {
+			return nil, err
+		}
+		if c.push {
+			set = c.forPush(set, !web.IsNull(raw))
+		}
+		asked = append(asked, set)
+	}
+	return asked, o.Only(known...)
+}
+
+// forPush has subscriptions of another mode accept only the default, which is none.
+func (c codec) forPush(set setting, named bool) setting {
+	return func(sub *fsm.Subscription) error {
+		was := *sub
+		if err := set(sub); err != nil || sub.Mode == fsm.ModePush {
+			return err
+		}
+		if *sub = was; named {
+			return refusal.New(fsm.CodeInvalidRequest, `%s is only for "mode":"push"`, c.name)
+		}
+		return nil
+	}
+}
+
+// bareWake has the defaults of ModeWake.
+var bareWake = fsm.Subscription{}.WithDefaults()
+
+// Shown shows the fields that are not empty. The webhook spec knows only the first two, so a subscription of ModeWake
+// shows only values that are not the default.
+func Shown(sub fsm.Subscription) (shown web.Members) {
+	bare := fsm.Subscription{}
+	if sub.Mode == fsm.ModeWake {
+		bare = bareWake
+	}
+	for _, f := range fsm.Fields {
+		if !f.Same(&sub, &bare) {
+			i := slices.IndexFunc(codecs, func(c codec) bool { return c.name == f.Name })
+			shown = shown.With(f.Name, codecs[i].show(f.Value(&sub)))
+		}
+	}
+	return shown
+}
