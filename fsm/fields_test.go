@@ -9,8 +9,8 @@ import (
 
 // state has what no PUT asks for. A PUT is not compared by it.
 var state = []string{
-	"ID", "Generation", "Secret", "Previous.Secret", "Previous.Until", "CreatedAt", "Version", "Revision", "Told",
-	"Paused", "PausedAt",
+	"ID", "Generation", "Owner", "Secret", "Previous.Secret", "Previous.Until", "CreatedAt", "Version", "Revision",
+	"Told", "Paused", "PausedAt",
 }
 
 // TestEveryFieldOfASubscriptionIsCompared changes one after the other. A new one belongs into Fields, or into state and

@@ -62,6 +62,11 @@ func (p Pattern) Matches(path string) bool {
 	return ok && len(p.segments) > 0 && matchSegments(p.segments, segments)
 }
 
+// Covers says whether p matches every path that q matches. If it says no, p may still match them.
+func (p Pattern) Covers(q Pattern) bool {
+	return len(p.segments) > 0 && len(q.segments) > 0 && matchSegments(p.segments, q.segments)
+}
+
 // PathSegments splits a stream path, which may be spelled as an earlier version has stored it. ok is false for names
 // that no pattern matches. These have a literal "*" (webhook spec, Glob Patterns), or are not absolute.
 func PathSegments(path string) ([]string, bool) {
@@ -72,7 +77,8 @@ func PathSegments(path string) ([]string, bool) {
 }
 
 // matchSegments is the classic two-pointer wildcard match. On a mismatch it returns to the last "**" and lets it take
-// one segment more. So its cost is bounded by the product of the two lengths.
+// one segment more. So its cost is bounded by the product of the two lengths. The path may be a pattern:
+// only "**" takes a "**" in it.
 func matchSegments(pattern, path []string) bool {
 	pi, si := 0, 0
 	star, mark := -1, 0
@@ -81,7 +87,7 @@ func matchSegments(pattern, path []string) bool {
 		case pi < len(pattern) && pattern[pi] == "**":
 			star, mark = pi, si
 			pi++
-		case pi < len(pattern) && (pattern[pi] == path[si] || pattern[pi] == "*" && path[si] != ""):
+		case pi < len(pattern) && (pattern[pi] == path[si] || pattern[pi] == "*" && path[si] != "" && path[si] != "**"):
 			pi++
 			si++
 		case star >= 0:

@@ -20,6 +20,8 @@ type Subscription struct {
 	Secret string
 	// Previous signs them as well, for a time after a rotation of the secret.
 	Previous PreviousSecret
+	// Owner is the name of the principal that made it; empty without keys. Clients cannot set it, and it is not shown.
+	Owner string
 	// Description is free text, may be empty.
 	Description string
 	// Mode, Format and Signature say how the subscription is delivered. A store may hold values that only a later
@@ -149,7 +151,7 @@ func (s Subscription) Conflict(o Subscription) error { return &ConflictError{Fie
 // Equal says whether s and o are the same in all fields.
 func (s Subscription) Equal(o Subscription) bool {
 	same := s.SameConfig(o)
-	return same && s.ID == o.ID && s.Generation == o.Generation && s.Secret == o.Secret &&
+	return same && s.ID == o.ID && s.Generation == o.Generation && s.Owner == o.Owner && s.Secret == o.Secret &&
 		s.Previous.Secret == o.Previous.Secret && s.Previous.Until.Equal(o.Previous.Until) &&
 		s.CreatedAt.Equal(o.CreatedAt) && s.Version == o.Version && s.Revision == o.Revision && s.Told == o.Told &&
 		s.Paused == o.Paused && s.PausedAt.Equal(o.PausedAt)

@@ -12,7 +12,7 @@ import (
 func TestTheRecordHasEveryFieldOfASubscription(t *testing.T) {
 	now := time.UnixMilli(1_700_000_000_123)
 	sub := fsm.Subscription{
-		ID: "s", Generation: "g", Pattern: "/a", Webhook: "https://example.com/", Secret: "whsec_y",
+		ID: "s", Generation: "g", Owner: "acme", Pattern: "/a", Webhook: "https://example.com/", Secret: "whsec_y",
 		Previous: fsm.PreviousSecret{Secret: "whsec_x", Until: now}, Description: "d", Mode: fsm.ModePush,
 		Format: fsm.FormatOJS, Signature: fsm.SignatureHMAC, Start: fsm.Start, Batch: 2,
 		Filter: fsm.Filter{

@@ -99,7 +99,7 @@ func TestTheSettingsOfASubscriptionAreStored(t *testing.T) {
 		Events: []string{"job.*", "a<b"}, TypePath: `meta.event\.type`,
 		Values: map[string][]fsm.Value{"data.queue": {`"a<b"`, `"é\u2028"`, "1.50", "true"}, `a\.b`: {"-1e3"}},
 	}
-	sub.Start = fsm.IncarnateOffset("IY03", "000000000013", "13::IY03")
+	sub.Start, sub.Owner = fsm.IncarnateOffset("IY03", "000000000013", "13::IY03"), "acme"
 	bare := subscription("s")
 	bare.Mode, bare.Start = fsm.ModePush, sub.Start
 	for _, c := range []struct {
@@ -120,7 +120,7 @@ func TestTheSettingsOfASubscriptionAreStored(t *testing.T) {
 		}, bare},
 	} {
 		stored, err := c.store()
-		if err != nil || !stored.SameConfig(c.want.WithDefaults()) {
+		if err != nil || !stored.SameConfig(c.want.WithDefaults()) || stored.Owner != sub.Owner {
 			t.Fatalf("%s: it is %+v, %v; want %+v", c.name, stored, err, c.want.WithDefaults())
 		}
 		if err := two.RefreshCatalog(t.Context()); err != nil {

@@ -21,6 +21,7 @@ import (
 type record struct {
 	ID          string                 `json:"id"`
 	Generation  string                 `json:"generation"`
+	Owner       string                 `json:"owner,omitempty"` // never changes
 	Pattern     string                 `json:"pattern"`
 	Webhook     string                 `json:"webhook"`
 	Secret      string                 `json:"secret"`
@@ -56,7 +57,7 @@ type record struct {
 // fields that this version of the program does not know.
 func encodeSubscription(s fsm.Subscription, was string) (string, error) {
 	text, err := json.Marshal(record{
-		ID: s.ID, Generation: s.Generation, Pattern: s.Pattern, Webhook: s.Webhook, Secret: s.Secret,
+		ID: s.ID, Generation: s.Generation, Owner: s.Owner, Pattern: s.Pattern, Webhook: s.Webhook, Secret: s.Secret,
 		Description: s.Description, Mode: s.Mode, Format: s.Format, Signature: s.Signature,
 		Start: s.Start, Batch: s.Batch, Ordering: s.Ordering, Timeout: s.Timeout.Milliseconds(),
 		Events: s.Filter.Events, TypePath: s.Filter.TypePath, Filter: s.Filter.Values,
@@ -93,7 +94,7 @@ func decodeSubscription(s string) (fsm.Subscription, error) {
 		previous = fsm.PreviousSecret{Secret: r.Previous, Until: time.UnixMilli(r.Until)}
 	}
 	return fsm.Subscription{
-		ID: r.ID, Generation: r.Generation, Pattern: r.Pattern, Webhook: r.Webhook, Secret: r.Secret,
+		ID: r.ID, Generation: r.Generation, Owner: r.Owner, Pattern: r.Pattern, Webhook: r.Webhook, Secret: r.Secret,
 		Previous: previous, Description: r.Description, Mode: r.Mode, Format: r.Format, Signature: r.Signature,
 		Start: r.Start, Batch: r.Batch, Ordering: r.Ordering, Timeout: time.Duration(r.Timeout) * time.Millisecond,
 		Filter: fsm.Filter{Events: r.Events, TypePath: r.TypePath, Values: r.Filter},
