@@ -97,12 +97,15 @@ var (
 
 // ConflictError says that a subscription with that ID and another configuration exists.
 type ConflictError struct {
-	// Fields are what is different, as the API names them.
+	// Fields are what is different, as the API names them. They are empty if the client may not know.
 	Fields []string
 }
 
 // Error implements error.
 func (e *ConflictError) Error() string {
+	if len(e.Fields) == 0 {
+		return "this id is taken"
+	}
 	return "a subscription with this id and another configuration exists: it has another " +
 		strings.Join(e.Fields, ", ")
 }

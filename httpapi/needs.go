@@ -7,16 +7,13 @@ import (
 	"reveille/fsm"
 	"reveille/httpapi/control"
 	"reveille/httpapi/native"
-	"reveille/httpapi/ojs"
-	"reveille/httpapi/operator"
 )
 
 // What each resource needs of the rest of the program. fsm.Store says what the methods of the store do.
 
 // Store is the part of the state that the ports use.
 type Store interface {
-	operator.Store
-	ojs.Store
+	control.Store
 	native.Store
 }
 
@@ -38,8 +35,7 @@ type Writes interface {
 // longer than a few requests take.
 type Streams interface {
 	Writes
-	control.Subscriber
-	operator.Streams
+	control.Streams
 	native.Streams
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"reveille/fsm"
+	"reveille/httpapi/control"
 	"reveille/httpapi/ojs"
 	"reveille/httpapi/operator"
 	"reveille/httpapi/refusal"
@@ -20,7 +21,7 @@ func (s *Service) resources() []web.Resource {
 	var table []web.Resource
 	if s.cfg.OJSStreams != "" {
 		table = (&ojs.Face{
-			Control: s.control, Store: s.cfg.Store, Bodies: s.bodies, Fields: s.fields, Streams: s.cfg.OJSStreams,
+			Control: s.control, Bodies: s.bodies, Fields: s.fields, Streams: s.cfg.OJSStreams,
 			DeliveryLog: s.cfg.DeliveryLog, FromNoPage: s.fromNoPage,
 		}).Resources()
 	}
@@ -34,12 +35,18 @@ func isReserved(raw string) bool {
 	return errors.Is(err, fsm.ErrReservedPath)
 }
 
-// permit says who has a role. It returns why a request may not use what needs the role, or nil.
-func permit(_ *http.Request, needed web.Role) error {
-	if needed == web.Anyone {
-		return nil
+// open is the principal of every request: there are no keys yet.
+var open = func() fsm.Principal {
+	all, _ := fsm.ParsePattern(fsm.AllStreams)
+	return fsm.Principal{Roles: []fsm.Role{web.Anyone}, Paths: []fsm.Pattern{all}}
+}()
+
+// permit returns the principal of a request, or why it may not use what needs a role.
+func permit(_ *http.Request, needed fsm.Role) (fsm.Principal, error) {
+	if !open.Has(needed) {
+		return fsm.Principal{}, refusal.New(fsm.CodeForbidden, "this request needs the role %q", needed)
 	}
-	return refusal.New(fsm.CodeForbidden, "this request needs the role %q", needed)
+	return open, nil
 }
 
 // answer answers a request for a resource of either port. The port has set who may read the answer (CORS).
@@ -52,19 +59,24 @@ func (s *Service) answer(c echo.Context, res web.Resource) error {
 		header.Set("Cache-Control", "no-store")
 		return c.NoContent(http.StatusNoContent)
 	}
-	if err := s.permit(r, res.Role); err != nil {
+	principal, err := s.permit(r, res.Role)
+	if err != nil {
 		return err
+	}
+	if res.Whole && !principal.SeesAll() {
+		return refusal.New(fsm.CodeForbidden, "this request is only for those who may use all paths")
 	}
 	if i < 0 {
 		header.Set("Allow", res.Allow())
 		return refusal.New(fsm.CodeMethodNotAllowed, "%s", cmp.Or(res.Usage, "this path does not support this method"))
 	}
+	c.SetRequest(r.WithContext(control.As(r.Context(), principal)))
 	return res.Methods[i].Handle(c)
 }
 
 func (s *Service) operatorFace() *operator.Face {
 	return &operator.Face{
-		Control: s.control, Store: s.cfg.Store, Streams: s.cfg.Streams, Offsets: s.cfg.Upstream, Health: s.cfg.Health,
+		Control: s.control, Offsets: s.cfg.Upstream, Health: s.cfg.Health,
 		Bodies: s.bodies, WriteTimeout: operatorWriteTimeout, Ready: s.cfg.Ready, MetricsPage: s.cfg.MetricsPage,
 		DeliveryLog: s.cfg.DeliveryLog, Version: s.cfg.Version, LogLevel: s.cfg.LogLevel, Pprof: s.cfg.Pprof,
 	}

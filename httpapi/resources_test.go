@@ -82,11 +82,11 @@ func TestEachResourceAnswersTheMethodsThatItNamesAndNoOther(t *testing.T) {
 }
 
 func TestAResourceIsForItsRole(t *testing.T) {
-	const reader web.Role = "reader"
+	const reader fsm.Role = "reader"
 	h := newHarness(t, nil)
-	h.svc.permit = func(r *http.Request, needed web.Role) error {
+	h.svc.permit = func(r *http.Request, needed fsm.Role) (fsm.Principal, error) {
 		if needed == reader && r.Header.Get("Authorization") == "Bearer of-a-reader" {
-			return nil
+			return open, nil
 		}
 		return permit(r, needed)
 	}

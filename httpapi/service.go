@@ -138,9 +138,10 @@ type Service struct {
 	operatorName string
 	api          *echo.Echo
 	operator     *echo.Echo
-	// table has the resources of both ports, and permit judges whether a request has the role that a resource needs.
+	// table has the resources of both ports. permit returns the principal of a request, if it has the role that a
+	// resource needs.
 	table  []web.Resource
-	permit func(r *http.Request, needed web.Role) error
+	permit func(r *http.Request, needed fsm.Role) (fsm.Principal, error)
 	// unavailable and broken are what was logged about requests that were answered with 503 and 500.
 	unavailable, broken throttle.Trouble
 }
@@ -179,8 +180,8 @@ func New(cfg Config) (*Service, error) {
 		origins: newOrigins(cfg.Origins), operatorName: hostname(cfg.OperatorAddr), permit: permit,
 	}
 	s.control = &control.Service{
-		Store: cfg.Store, Streams: cfg.Streams, Upstream: cfg.Upstream, Tester: cfg.Tester, Outcomes: cfg.Outcomes,
-		Clock: cfg.Clock, Log: cfg.Logger,
+		View: control.NewView(cfg.Store, cfg.Streams), Upstream: cfg.Upstream, Tester: cfg.Tester,
+		Outcomes: cfg.Outcomes, Clock: cfg.Clock, Log: cfg.Logger,
 	}
 	s.native = native.New(native.Config{
 		Control: s.control, Store: cfg.Store, Streams: cfg.Streams, Upstream: cfg.Upstream, Tokens: cfg.Tokens,

@@ -13,14 +13,14 @@ import (
 
 // Pause stops new delivery attempts of a subscription until it is resumed. It returns how many consumers it has.
 func (s *Service) Pause(ctx context.Context, id string) (consumers int, err error) {
-	sub, err := s.Store.ChangeSubscription(ctx, id, func(now fsm.Subscription) (fsm.Subscription, error) {
+	sub, err := s.View.ChangeSubscription(ctx, id, func(now fsm.Subscription) (fsm.Subscription, error) {
 		now.Paused = true
 		return now, nil
 	})
 	if err != nil {
 		return 0, known(err)
 	}
-	counts, err := s.Store.CountConsumers(ctx, []fsm.Subscription{sub})
+	counts, err := s.View.CountConsumers(ctx, []fsm.Subscription{sub})
 	if err != nil {
 		return 0, known(err)
 	}
@@ -41,20 +41,20 @@ func (s *Service) done(did, id string, consumers int, err error) (int, error) {
 // Resume ends a pause. It also delivers again to an endpoint that answered 410, and to consumers that were given up. It
 // returns how many consumers waited for that.
 func (s *Service) Resume(ctx context.Context, id string) (consumers int, err error) {
-	n, out, err := s.Store.ResumeSubscription(ctx, id)
+	n, out, err := s.View.ResumeSubscription(ctx, id)
 	s.Outcomes.Follow(out, fsm.Sighting{}) // an error may have come after some were resumed
 	return s.done("subscription resumed", id, n, err)
 }
 
 // Retry makes the deliveries of a subscription that wait for a later attempt due now, and returns how many.
 func (s *Service) Retry(ctx context.Context, id string) (consumers int, err error) {
-	n, err := s.Store.RetrySubscription(ctx, id)
+	n, err := s.View.RetrySubscription(ctx, id)
 	return s.done("subscription retried", id, n, err)
 }
 
 // Paused says whether the subscription of a consumer is paused.
-func (s *Service) Paused(c fsm.Consumer) bool {
-	sub, ok := s.Store.Catalog().Get(c.Subscription)
+func (s *Service) Paused(ctx context.Context, c fsm.Consumer) bool {
+	sub, ok := s.View.Subscription(ctx, c.Subscription)
 	return ok && sub.Generation == c.Generation && sub.Paused
 }
 
@@ -69,7 +69,7 @@ func (s *Service) Rotate(ctx context.Context, id string, r fsm.Rotation) (fsm.Su
 			"this version does not know the signature scheme %q of the subscription",
 			refusal.Clipped(string(sub.Signature)))
 	}
-	rotated, err := s.Store.RotateSecret(ctx, id, r)
+	rotated, err := s.View.RotateSecret(ctx, id, r)
 	if err != nil {
 		return rotated, known(err)
 	}
@@ -109,7 +109,7 @@ func (s *Service) ListAttempts(
 ) error {
 	for more := true; more && most > 0; {
 		n := min(AttemptsAtATime, most)
-		list, err := s.Store.LoggedAttempts(ctx, sub, before, n)
+		list, err := s.View.LoggedAttempts(ctx, sub, before, n)
 		if err != nil {
 			return err
 		}

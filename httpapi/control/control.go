@@ -10,36 +10,8 @@ import (
 	"go.uber.org/zap"
 
 	"reveille/fsm"
-	"reveille/fsm/cache"
 	"reveille/fsm/router"
 )
-
-// Store is what the use cases need of the store. fsm.Store says what its methods do.
-type Store interface {
-	Catalog() *cache.Catalog
-	RefreshCatalog(ctx context.Context) error
-	ChangeSubscription(
-		ctx context.Context, id string, change func(fsm.Subscription) (fsm.Subscription, error),
-	) (fsm.Subscription, error)
-	DeleteSubscription(ctx context.Context, id string) error
-	RotateSecret(ctx context.Context, id string, r fsm.Rotation) (fsm.Subscription, error)
-	ResumeSubscription(ctx context.Context, id string) (consumers int, o fsm.Outcome, err error)
-	RetrySubscription(ctx context.Context, id string) (consumers int, err error)
-	Partitions() int
-	PartitionOf(path string) int
-	Consumer(ctx context.Context, r fsm.ConsumerRef) (fsm.Consumer, error)
-	CountConsumers(ctx context.Context, subs []fsm.Subscription) (byPartition [][]int, err error)
-	fsm.LetterStore
-	fsm.ReplayStore
-	fsm.LogStore
-}
-
-// Subscriber makes subscriptions.
-type Subscriber interface {
-	// Subscribe stores a subscription (fsm.SubscriptionStore, CreateSubscription). If it creates one, it begins the
-	// backfill. It then returns when the backfill is over, or has taken longer than a caller can wait.
-	Subscribe(ctx context.Context, sub fsm.Subscription) (stored fsm.Subscription, created bool, err error)
-}
 
 // Upstream asks the stream server.
 type Upstream interface {
@@ -61,8 +33,7 @@ type Tester interface {
 
 // Service has the use cases. All fields are required. It is safe for concurrent use.
 type Service struct {
-	Store    Store
-	Streams  Subscriber
+	View     *View
 	Upstream Upstream
 	Tester   Tester
 	Outcomes *router.Router

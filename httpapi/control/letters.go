@@ -32,12 +32,12 @@ type Letters struct {
 
 // LettersOf are the letters of a subscription, or all.
 func (s *Service) LettersOf(subscription string) Letters {
-	return Letters{Subscription: subscription, Through: fsm.MaxLetterNumber, Last: s.Store.Partitions() - 1}
+	return Letters{Subscription: subscription, Through: fsm.MaxLetterNumber, Last: s.View.Partitions() - 1}
 }
 
 // InPartitionOf limits letters to the partition of a stream.
 func (s *Service) InPartitionOf(which Letters, stream string) Letters {
-	which.Last = s.Store.PartitionOf(stream)
+	which.Last = s.View.PartitionOf(stream)
 	which.First = which.Last
 	return which
 }
@@ -58,7 +58,7 @@ func (s *Service) ListLetters(
 ) (next string, err error) {
 	for looked := 0; at.Partition <= which.Last; at = (paging.Place{Partition: at.Partition + 1}) {
 		for more := true; more; {
-			list, err := s.Store.DeadLetters(ctx, which.span(at, fsm.MaxLetterNumber), lettersAtATime)
+			list, err := s.View.DeadLetters(ctx, which.span(at, fsm.MaxLetterNumber), lettersAtATime)
 			if err != nil {
 				return "", err
 			}
@@ -77,11 +77,11 @@ func (s *Service) ListLetters(
 
 // Letter returns the dead letter of an ID.
 func (s *Service) Letter(ctx context.Context, text string) (fsm.DeadLetter, error) {
-	id, err := fsm.ParseLetterID(text, s.Store.Partitions())
+	id, err := fsm.ParseLetterID(text, s.View.Partitions())
 	if err != nil {
 		return fsm.DeadLetter{}, refusal.New(fsm.CodeInvalidRequest, "%v", err)
 	}
-	list, err := s.Store.DeadLetters(ctx, id.Only(), 1)
+	list, err := s.View.DeadLetters(ctx, id.Only(), 1)
 	if err == nil && len(list) == 0 {
 		err = noLetter()
 	}
@@ -97,7 +97,7 @@ func noLetter() error {
 
 // DiscardLetter drops one dead letter.
 func (s *Service) DiscardLetter(ctx context.Context, l fsm.DeadLetter) error {
-	_, out, err := s.Store.DropDeadLetters(ctx, l.ID.Only(), 1)
+	_, out, err := s.View.DropDeadLetters(ctx, l.ID.Only(), 1)
 	s.Outcomes.Follow(out, fsm.Sighting{})
 	if err != nil {
 		return err
@@ -109,7 +109,7 @@ func (s *Service) DiscardLetter(ctx context.Context, l fsm.DeadLetter) error {
 // DiscardLetters drops the dead letters that there are now. If there was no time for all of them, next is where the
 // same request goes on.
 func (s *Service) DiscardLetters(ctx context.Context, which Letters) (discarded int, next string, err error) {
-	work, next, err := s.work(ctx, which, letterWork{s.Store.DropDeadLetters, DiscardedAtATime, true})
+	work, next, err := s.work(ctx, which, letterWork{s.View.DropDeadLetters, DiscardedAtATime, true})
 	if err != nil {
 		return 0, "", err
 	}
@@ -123,7 +123,7 @@ func (s *Service) discarded(subscription string, n int) {
 
 // ReplayLetter queues one dead letter for its replay.
 func (s *Service) ReplayLetter(ctx context.Context, l fsm.DeadLetter) error {
-	work, out, err := s.Store.ReplayDeadLetters(ctx, l.ID.Only(), 1)
+	work, out, err := s.View.ReplayDeadLetters(ctx, l.ID.Only(), 1)
 	s.Outcomes.Follow(out, fsm.Sighting{})
 	switch {
 	case err != nil:
@@ -140,7 +140,7 @@ func (s *Service) ReplayLetter(ctx context.Context, l fsm.DeadLetter) error {
 
 // ReplayLetters queues the dead letters that there are now for their replay, as DiscardLetters drops them.
 func (s *Service) ReplayLetters(ctx context.Context, which Letters) (sum fsm.LetterWork, next string, err error) {
-	sum, next, err = s.work(ctx, which, letterWork{s.Store.ReplayDeadLetters, replayedAtATime, false})
+	sum, next, err = s.work(ctx, which, letterWork{s.View.ReplayDeadLetters, replayedAtATime, false})
 	if err == nil {
 		s.replayed(which.Subscription, sum)
 	}
@@ -165,7 +165,7 @@ func (s *Service) work(
 	ctx context.Context, which Letters, work letterWork,
 ) (sum fsm.LetterWork, next string, err error) {
 	began := s.Clock()
-	counts, err := s.Store.CountDeadLetters(ctx)
+	counts, err := s.View.CountDeadLetters(ctx)
 	if err != nil {
 		return sum, "", err
 	}

@@ -49,7 +49,7 @@ func (s *Service) ReplaySpan(ctx context.Context, id, path string, from, to fsm.
 			"the stream server does not show where the offsets lie: %v", err)
 	}
 	span := fsm.ReplaySpan{From: from, To: end}
-	number, out, err := s.Store.ReplaySpan(ctx, consumer.Ref(), consumer.Born, span)
+	number, out, err := s.View.ReplaySpan(ctx, consumer.Ref(), consumer.Born, span)
 	s.Outcomes.Follow(out, fsm.Sighting{})
 	switch {
 	case errors.Is(err, fsm.ErrNotFound):
@@ -79,7 +79,7 @@ func (s *Service) replayer(ctx context.Context, id, path string) (fsm.Consumer, 
 		return fsm.Consumer{}, refusal.New(fsm.CodeReplayRefused,
 			"the workers of this subscription read the stream themselves: only events that are pushed are replayed")
 	}
-	consumer, err := s.Store.Consumer(ctx, fsm.ConsumerRef{ID: fsm.ConsumerID(id, path), Home: path})
+	consumer, err := s.View.Consumer(ctx, fsm.ConsumerRef{ID: fsm.ConsumerID(id, path), Home: path})
 	if errors.Is(err, fsm.ErrNotFound) {
 		err = noConsumerOf(path)
 	}
@@ -92,7 +92,7 @@ func noConsumerOf(path string) error {
 
 // ReplayID is the ID of a replay. A dead letter has its own ID; a span gets one.
 func (s *Service) ReplayID(q fsm.ReplayQueue) string {
-	id := fsm.LetterID{Partition: s.Store.PartitionOf(q.Stream), Number: q.Number}.String()
+	id := fsm.LetterID{Partition: s.View.PartitionOf(q.Stream), Number: q.Number}.String()
 	if q.Span {
 		return replayPrefix + id[len(fsm.LetterPrefix):]
 	}
@@ -110,7 +110,7 @@ func (s *Service) ListReplays(
 ) (next string, err error) {
 	for ; at.Partition <= which.Last; at = (paging.Place{Partition: at.Partition + 1}) {
 		for more := true; more; {
-			list, err := s.Store.ReplayQueues(ctx, at.Partition, which.Subscription, at.After, queuesAtATime)
+			list, err := s.View.ReplayQueues(ctx, at.Partition, which.Subscription, at.After, queuesAtATime)
 			if err != nil {
 				return "", err
 			}
@@ -135,7 +135,7 @@ func (s *Service) CancelReplays(ctx context.Context, which Letters) (cancelled i
 		return 0, err
 	}
 	_, err = s.ListReplays(ctx, which, paging.Place{Partition: which.First}, func(q fsm.ReplayQueue) (bool, error) {
-		n, out, err := s.Store.CancelReplays(ctx, fsm.ConsumerRef{ID: q.Consumer, Home: q.Stream})
+		n, out, err := s.View.CancelReplays(ctx, fsm.ConsumerRef{ID: q.Consumer, Home: q.Stream})
 		s.Outcomes.Follow(out, fsm.Sighting{})
 		cancelled += n
 		return true, err

@@ -30,10 +30,10 @@ func known(err error) error {
 
 // Find returns the subscription of an ID, whichever replica created it.
 func (s *Service) Find(ctx context.Context, id string) (sub fsm.Subscription, found bool, err error) {
-	if err := s.Store.RefreshCatalog(ctx); err != nil {
+	if err := s.View.RefreshCatalog(ctx); err != nil {
 		return sub, false, err
 	}
-	sub, found = s.Store.Catalog().Get(id)
+	sub, found = s.View.Subscription(ctx, id)
 	return sub, found, nil
 }
 
@@ -49,7 +49,8 @@ func (s *Service) Subscriptions(ctx context.Context, id string) ([]fsm.Subscript
 	case err != nil:
 		return nil, err
 	case id == "":
-		return s.Store.Catalog().All(), nil
+		all, _ := s.View.Subscriptions(ctx)
+		return all, nil
 	case !found:
 		return nil, NoSubscription()
 	}
@@ -73,14 +74,17 @@ func (s *Service) Subscription(ctx context.Context, id string) (fsm.Subscription
 func (s *Service) Subscribe(
 	ctx context.Context, sub fsm.Subscription,
 ) (stored fsm.Subscription, created bool, err error) {
-	if _, there := s.Store.Catalog().Get(sub.ID); !there {
+	if err := s.View.MayMake(ctx, sub); err != nil { // before anything is said of its stream
+		return sub, false, err
+	}
+	if _, there := s.View.Subscription(ctx, sub.ID); !there {
 		if err := s.checkStream(ctx, sub); err != nil {
 			return sub, false, err
 		}
 	}
 	sub.Secret = sub.Signature.NewSecret(Random(32))
 	sub.Generation = hex.EncodeToString(Random(16))
-	stored, created, err = s.Streams.Subscribe(ctx, sub)
+	stored, created, err = s.View.Subscribe(ctx, sub)
 	if created {
 		s.Log.Info("subscription created", zap.String("subscription", sub.ID), zap.String("pattern", sub.Pattern))
 		s.Outcomes.Subscribed(stored, true)
@@ -97,7 +101,7 @@ func (s *Service) Change(
 			return changed, err
 		}
 	}
-	stored, err := s.Store.ChangeSubscription(ctx, named.ID,
+	stored, err := s.View.ChangeSubscription(ctx, named.ID,
 		func(now fsm.Subscription) (fsm.Subscription, error) {
 			if now.Pattern != named.Pattern { // deleted since, and made anew with this one
 				return now, fsm.ErrNotFound
@@ -130,7 +134,7 @@ func (s *Service) checkStream(ctx context.Context, sub fsm.Subscription) error {
 // wants, but the store is asked all the same. An earlier request may have been cut short before all of the consumers
 // were gone.
 func (s *Service) Delete(ctx context.Context, sub fsm.Subscription, found bool) error {
-	if err := s.Store.DeleteSubscription(ctx, sub.ID); err != nil {
+	if err := s.View.DeleteSubscription(ctx, sub.ID); err != nil {
 		return err
 	}
 	if found {

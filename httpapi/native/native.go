@@ -22,10 +22,9 @@ import (
 
 const callbackPrefix = "/callback/"
 
-// Store is what the face needs of the store. fsm.Store says what its methods do.
+// Store is what callbacks need of the store. Their token says what they may do, so they have no principal. fsm.Store
+// says what its methods do.
 type Store interface {
-	control.Store
-	Backfills(ctx context.Context) (map[string]fsm.Backfill, error)
 	Callback(ctx context.Context, cb fsm.Callback) (fsm.CallbackReply, error)
 	Hide(ctx context.Context, path string, a fsm.Absence) (fsm.Outcome, error)
 }

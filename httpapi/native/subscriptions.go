@@ -103,7 +103,7 @@ func (f *Face) getSubscription(c echo.Context) error {
 		return control.NoSubscription()
 	}
 	body := bodyOf(sub)
-	backfills, err := f.Store.Backfills(ctx)
+	backfills, err := f.Control.View.Backfills(ctx)
 	if err != nil {
 		return err
 	}
@@ -119,10 +119,11 @@ func (f *Face) listSubscriptions(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := f.Store.RefreshCatalog(c.Request().Context()); err != nil {
+	all, err := f.Control.Subscriptions(c.Request().Context(), "")
+	if err != nil {
 		return err
 	}
-	web.WriteList(c.Response(), web.Listed(f.Store.Catalog(), bodyOf, func(sub fsm.Subscription) bool {
+	web.WriteList(c.Response(), web.Listed(all, bodyOf, func(sub fsm.Subscription) bool {
 		return pattern == allPattern || pattern == sub.Pattern
 	}))
 	return nil

@@ -110,11 +110,12 @@ func (f *Face) deliverers(ctx context.Context, named string) ([]fsm.Subscription
 		sub, err := f.subscription(ctx, named)
 		return []fsm.Subscription{sub}, err
 	}
-	if err := f.Store.RefreshCatalog(ctx); err != nil {
+	all, err := f.Control.Subscriptions(ctx, "")
+	if err != nil {
 		return nil, err
 	}
 	var subs []fsm.Subscription
-	for _, sub := range f.Store.Catalog().All() {
+	for _, sub := range all {
 		if isOurs(sub) {
 			subs = append(subs, sub)
 		}
@@ -205,7 +206,7 @@ func (f *Face) listDead(ctx context.Context, named string, p paging.Page) (body 
 		switch {
 		case len(body.Deliveries) == p.Limit:
 			return false
-		case f.leftByOurs(l):
+		case f.leftByOurs(ctx, l):
 			body.Deliveries = append(body.Deliveries, bodyOfLetter(l))
 		}
 		return true
@@ -214,7 +215,7 @@ func (f *Face) listDead(ctx context.Context, named string, p paging.Page) (body 
 }
 
 // leftByOurs says whether a dead letter was left by a delivery of one of these subscriptions, as it is now.
-func (f *Face) leftByOurs(l fsm.DeadLetter) bool {
-	sub, there := f.Store.Catalog().Get(l.Subscription)
+func (f *Face) leftByOurs(ctx context.Context, l fsm.DeadLetter) bool {
+	sub, there := f.Control.View.Subscription(ctx, l.Subscription)
 	return l.DeliveryID != "" && there && isOurs(sub) && sub.Generation == l.Generation
 }

@@ -113,7 +113,7 @@ func (f *Face) whereItStands(ctx context.Context, d *delivery) error {
 	}
 	// The delivery has stepped aside since, or its consumer waits with it.
 	for _, id := range []string{fsm.AsideID(latest.Consumer, latest.Epoch), latest.Consumer} {
-		c, err := f.Store.Consumer(ctx, fsm.ConsumerRef{ID: id, Home: latest.Stream})
+		c, err := f.Control.View.Consumer(ctx, fsm.ConsumerRef{ID: id, Home: latest.Stream})
 		if err != nil && !errors.Is(err, fsm.ErrNotFound) {
 			return err
 		}
@@ -139,7 +139,7 @@ func (f *Face) findLetter(
 	ctx context.Context, which control.Letters, id string, d *delivery,
 ) (all bool, err error) {
 	next, err := f.Control.ListLetters(ctx, which, paging.Place{Partition: which.First}, func(l fsm.DeadLetter) bool {
-		if l.DeliveryID == id && f.leftByOurs(l) {
+		if l.DeliveryID == id && f.leftByOurs(ctx, l) {
 			d.letter = &l
 		}
 		return d.letter == nil
@@ -187,7 +187,7 @@ func (f *Face) retryDelivery(ctx context.Context, d delivery) error {
 		return refused("it is over, and has left no dead letter, or none that is still kept")
 	case w.Retired:
 		return refused("its endpoint has answered 410; a PATCH with \"active\":true delivers to it again")
-	case f.Control.Paused(*w):
+	case f.Control.Paused(ctx, *w):
 		return refused("its subscription is not active")
 	case w.Sent: // it is being tried
 		return nil
@@ -199,7 +199,7 @@ func (f *Face) retryDelivery(ctx context.Context, d delivery) error {
 		return refused("the stream server does not have its stream now")
 	}
 	// If the delivery does not wait any more, an attempt was made since.
-	_, err := f.Store.RetryWake(ctx, d.sub, fsm.WakeRef{Consumer: w.Ref(), Epoch: w.Epoch, WakeID: w.WakeID})
+	_, err := f.Control.View.RetryWake(ctx, d.sub, fsm.WakeRef{Consumer: w.Ref(), Epoch: w.Epoch, WakeID: w.WakeID})
 	return err
 }
 
@@ -207,7 +207,7 @@ func (f *Face) retryDelivery(ctx context.Context, d delivery) error {
 func (f *Face) away(ctx context.Context, c fsm.Consumer) (bool, error) {
 	if of, aside := fsm.AsideOf(c.ID); aside {
 		var err error
-		c, err = f.Store.Consumer(ctx, fsm.ConsumerRef{ID: of, Home: c.Primary})
+		c, err = f.Control.View.Consumer(ctx, fsm.ConsumerRef{ID: of, Home: c.Primary})
 		if err != nil && !errors.Is(err, fsm.ErrNotFound) {
 			return false, err
 		}

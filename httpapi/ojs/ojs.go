@@ -29,16 +29,9 @@ const (
 	idPrefix = "sub_"
 )
 
-// Store is what the face needs of the store. fsm.Store says what its methods do.
-type Store interface {
-	control.Store
-	RetryWake(ctx context.Context, sub fsm.Subscription, r fsm.WakeRef) (waited bool, err error)
-}
-
 // Face serves the webhooks of Open Job Spec. All fields are required.
 type Face struct {
 	Control *control.Service
-	Store   Store
 	Bodies  web.Bodies
 	Fields  fields.Reader
 	// Streams is the pattern of the streams that it serves, in its canonical form.
@@ -59,7 +52,7 @@ func (f *Face) Resources() []web.Resource {
 	is := func(path string) func(string) bool {
 		return func(raw string) bool { return raw == path }
 	}
-	list := web.List(f.Store.Partitions(), f.listDeliveries, "subscription_id", "status")
+	list := web.List(f.Control.View.Partitions(), f.listDeliveries, "subscription_id", "status")
 	return []web.Resource{
 		{
 			Path: is(Subscriptions), Role: web.Anyone,
@@ -150,10 +143,11 @@ func (f *Face) create(c echo.Context) error {
 
 // list answers GET …/subscriptions (6.2). The spec defines no body for it.
 func (f *Face) list(c echo.Context) error {
-	if err := f.Store.RefreshCatalog(c.Request().Context()); err != nil {
+	all, err := f.Control.Subscriptions(c.Request().Context(), "")
+	if err != nil {
 		return err
 	}
-	web.WriteList(c.Response(), web.Listed(f.Store.Catalog(), bodyOf, isOurs))
+	web.WriteList(c.Response(), web.Listed(all, bodyOf, isOurs))
 	return nil
 }
 

@@ -83,16 +83,16 @@ type consumersBody struct {
 	AsOf time.Time `json:"as_of"`
 }
 
-func (f *Face) consumerBody(c fsm.Consumer, now time.Time) consumerBody {
+func (f *Face) consumerBody(ctx context.Context, c fsm.Consumer, now time.Time) consumerBody {
 	c = c.AsOf(now)
 	of, _ := fsm.AsideOf(c.ID)
 	waits := waitsFor(c)
-	if waits == "attempt" && f.Control.Paused(c) {
+	if waits == "attempt" && f.Control.Paused(ctx, c) {
 		waits = "resumption"
 	}
 	return consumerBody{
 		ID: c.ID, Subscription: c.Subscription, Primary: c.Primary, AsideOf: of,
-		Partition: f.Store.PartitionOf(c.Primary), State: c.State,
+		Partition: f.Control.View.PartitionOf(c.Primary), State: c.State,
 		Condition: string(c.Condition()), Epoch: c.Epoch, WakeID: c.WakeID, WokenAt: web.Time(c.WokeAt),
 		Attempt:  c.Attempt,
 		WaitsFor: waits, Deadline: web.Time(c.Deadline),
@@ -169,7 +169,7 @@ func (w *walk) over(subs []fsm.Subscription) (more bool, err error) {
 		if w.cost >= paging.MaxCost {
 			return true, nil
 		}
-		counts, err := w.f.Store.CountConsumers(w.ctx, []fsm.Subscription{sub})
+		counts, err := w.f.Control.View.CountConsumers(w.ctx, []fsm.Subscription{sub})
 		if err != nil {
 			return false, err
 		}
@@ -192,7 +192,7 @@ func (w *walk) partition(sub fsm.Subscription) (more bool, err error) {
 		if w.cost >= paging.MaxCost {
 			return true, nil
 		}
-		batch, next, err := w.f.Store.ScanConsumers(w.ctx, sub, w.at.Partition, w.at.Scan, scanBatch)
+		batch, next, err := w.f.Control.View.ScanConsumers(w.ctx, sub, w.at.Partition, w.at.Scan, scanBatch)
 		if err != nil {
 			return false, err
 		}
@@ -207,7 +207,7 @@ func (w *walk) partition(sub fsm.Subscription) (more bool, err error) {
 			}
 			w.looked++
 			w.at.After = c.ID
-			if b := w.f.consumerBody(c, w.now); w.wants(b) {
+			if b := w.f.consumerBody(w.ctx, c, w.now); w.wants(b) {
 				w.found = append(w.found, b)
 			}
 		}
@@ -226,14 +226,15 @@ func (f *Face) showConsumer(c echo.Context) error {
 		return refusal.New(fsm.CodeInvalidRequest,
 			"the path does not end in a consumer id, such as agent-handler:%%2Fagents%%2Ftask-1")
 	}
-	consumer, err := f.Store.Consumer(c.Request().Context(), fsm.ConsumerRef{ID: id, Home: primary})
+	ctx := c.Request().Context()
+	consumer, err := f.Control.View.Consumer(ctx, fsm.ConsumerRef{ID: id, Home: primary})
 	if errors.Is(err, fsm.ErrNotFound) {
 		return refusal.New(fsm.CodeNotFound, "there is no consumer with this id")
 	} else if err != nil {
 		return err
 	}
 	now := f.Control.Clock()
-	body := f.consumerBody(consumer, now)
+	body := f.consumerBody(ctx, consumer, now)
 	body.AsOf, body.Asides = web.Time(now), consumer.Asides
 	streams := make([]fsm.StreamTail, 0, len(consumer.Links))
 	for path, l := range consumer.Links {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"reveille/fsm"
+	"reveille/httpapi/control"
 	"reveille/httpapi/refusal"
 	"reveille/test/ports"
 )
@@ -67,7 +68,7 @@ func TestCountsThatAreNotCompleteAreAnError(t *testing.T) {
 	subs := h.Store.Catalog().All()
 	ctx, cancel := context.WithDeadline(t.Context(), time.Now().Add(-time.Second))
 	defer cancel()
-	_, err := (&Face{Store: h.Store}).show(ctx, subs)
+	_, err := (&Face{Control: &control.Service{View: control.NewView(h.Store, h.Rec)}}).show(ctx, subs)
 	var r *refusal.Error
 	if !errors.As(err, &r) || r.Code != fsm.CodeUnavailable || !strings.Contains(r.Message, "counted within 20s") {
 		t.Errorf("late, it answers %v", err)

@@ -171,7 +171,7 @@ func (f *Face) readWhichLetters(c echo.Context) (w control.Letters, err error) {
 		return w, err
 	}
 	if cursor := said["cursor"]; cursor != "" {
-		w.At, err = paging.ReadPlace(cursor, f.Store.Partitions())
+		w.At, err = paging.ReadPlace(cursor, f.Control.View.Partitions())
 	}
 	w.At.Partition = max(w.At.Partition, w.First)
 	return w, err

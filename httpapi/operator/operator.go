@@ -11,7 +11,6 @@ import (
 	"go.uber.org/zap"
 
 	"reveille/fsm"
-	"reveille/fsm/cache"
 	"reveille/httpapi/control"
 	"reveille/httpapi/fields"
 	"reveille/httpapi/refusal"
@@ -19,28 +18,6 @@ import (
 )
 
 const readyTimeout = 2 * time.Second
-
-// Store is what the face needs of the store. fsm.Store says what its methods do.
-type Store interface {
-	control.Store
-	Endpoints() *cache.Endpoints
-	Ownership() *cache.Ownership
-	Backfills(ctx context.Context) (map[string]fsm.Backfill, error)
-	TallyConsumers(ctx context.Context, subs []fsm.Subscription) ([]fsm.Tally, error)
-	ScanConsumers(
-		ctx context.Context, sub fsm.Subscription, partition int, cursor string, count int,
-	) ([]fsm.Consumer, string, error)
-	ScanStreams(ctx context.Context, partition int, cursor string) ([]fsm.Stream, string, error)
-	WatchedSince(ctx context.Context, partition int, seq int64) ([]fsm.Watched, error)
-}
-
-// Streams changes which streams are known.
-type Streams interface {
-	// Name makes streams known; those that exist upstream are linked from fsm.Start, the others are awaited.
-	Name(ctx context.Context, paths []string) error
-	// Forget removes streams and their consumers from what is known.
-	Forget(ctx context.Context, paths []string) error
-}
 
 // Health is the health of the program's parts, for an operator.
 type Health interface {
@@ -59,8 +36,6 @@ type Health interface {
 // required.
 type Face struct {
 	Control *control.Service
-	Store   Store
-	Streams Streams
 	Offsets fields.Offsets
 	Health  Health
 	Bodies  web.Bodies
@@ -82,7 +57,7 @@ type Face struct {
 func (f *Face) Resources() []web.Resource {
 	const one = "/api/v1/subscriptions/:id"
 	list := func(page web.Page, known ...string) web.Methods {
-		return web.Get(web.List(f.Store.Partitions(), page, known...))
+		return web.Get(web.List(f.Control.View.Partitions(), page, known...))
 	}
 	table := []web.Resource{
 		{Route: "/healthz", Role: web.Anyone, Unguarded: true, Methods: web.Get(fixed("status", "ok"))},
@@ -90,8 +65,8 @@ func (f *Face) Resources() []web.Resource {
 		{Route: "/api/v1/version", Role: web.Anyone, Methods: web.Get(fixed("version", f.Version))},
 		{Route: "/api/v1/status", Role: web.Anyone, Methods: web.Get(f.showStatus)},
 		{Route: "/api/v1/streams", Role: web.Anyone, Methods: list(f.showStreams, "watched").
-			And(http.MethodPost, f.nameStreams("streams named", f.Streams.Name)).
-			And(http.MethodDelete, f.nameStreams("streams forgotten", f.Streams.Forget))},
+			And(http.MethodPost, f.nameStreams("streams named", f.Control.View.Name)).
+			And(http.MethodDelete, f.nameStreams("streams forgotten", f.Control.View.Forget))},
 		{Route: "/api/v1/subscriptions", Role: web.Anyone, Methods: list(f.showSubscriptions, "failing")},
 		{Route: one, Role: web.Anyone, Methods: web.Get(f.showSubscription)},
 		{
@@ -117,20 +92,20 @@ func (f *Face) Resources() []web.Resource {
 		{Route: "/api/v1/dead-letters/:id/replay", Role: web.Anyone, Methods: web.Post(f.replayLetter)},
 		{Route: "/api/v1/dead-letters/:id", Role: web.Anyone, Methods: web.Get(f.showLetter).
 			And(http.MethodDelete, f.discardLetter)},
-		{Route: "/api/v1/log-level", Role: web.Anyone, Methods: web.Get(f.getLogLevel).
+		{Route: "/api/v1/log-level", Role: web.Anyone, Whole: true, Methods: web.Get(f.getLogLevel).
 			And(http.MethodPut, f.setLogLevel)},
 	}
 	if page := f.MetricsPage; page != nil {
 		table = append(table,
-			web.Resource{Route: "/metrics", Role: web.Anyone, Methods: web.Get(echo.WrapHandler(page))})
+			web.Resource{Route: "/metrics", Role: web.Anyone, Whole: true, Methods: web.Get(echo.WrapHandler(page))})
 	}
 	if f.Pprof {
 		table = append(table, []web.Resource{
-			{Route: pprofPrefix + "*", Role: web.Anyone, Methods: web.Get(unhurried(pprof.Index))},
-			{Route: pprofPrefix + "cmdline", Role: web.Anyone, Methods: web.Get(unhurried(pprof.Cmdline))},
-			{Route: pprofPrefix + "profile", Role: web.Anyone, Methods: web.Get(unhurried(pprof.Profile))},
-			{Route: pprofPrefix + "trace", Role: web.Anyone, Methods: web.Get(unhurried(pprof.Trace))},
-			{Route: pprofPrefix + "symbol", Role: web.Anyone, Methods: web.Get(unhurried(pprof.Symbol)).
+			{Route: pprofPrefix + "*", Role: web.Anyone, Whole: true, Methods: web.Get(unhurried(pprof.Index))},
+			{Route: pprofPrefix + "cmdline", Role: web.Anyone, Whole: true, Methods: web.Get(unhurried(pprof.Cmdline))},
+			{Route: pprofPrefix + "profile", Role: web.Anyone, Whole: true, Methods: web.Get(unhurried(pprof.Profile))},
+			{Route: pprofPrefix + "trace", Role: web.Anyone, Whole: true, Methods: web.Get(unhurried(pprof.Trace))},
+			{Route: pprofPrefix + "symbol", Role: web.Anyone, Whole: true, Methods: web.Get(unhurried(pprof.Symbol)).
 				And(http.MethodPost, f.symbol)},
 		}...)
 	}

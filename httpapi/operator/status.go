@@ -80,7 +80,7 @@ func (f *Face) showStatus(c echo.Context) error {
 	defer cancel()
 	server := f.Health.StreamServer()
 	b := statusBody{
-		Version: f.Version, Replica: f.Health.ReplicaID(), Partitions: f.Store.Partitions(),
+		Version: f.Version, Replica: f.Health.ReplicaID(), Partitions: f.Control.View.Partitions(),
 		StreamServer: streamServerBody{server.State, web.Time(server.Since), server.Dialect, server.Watching},
 		Conditions:   map[fsm.Condition]int{}, Worst: []worstBody{}, AsOf: f.Control.Clock().UTC(),
 	}
@@ -99,7 +99,8 @@ func (f *Face) addReplicas(ctx context.Context, b *statusBody) bool {
 	}
 	if err != nil {
 		b.Redis.Error = err.Error()
-		b.Replicas = []replicaBody{{ID: b.Replica, Alive: true, Partitions: len(f.Store.Ownership().Partitions())}}
+		owned := f.Control.View.Ownership().Partitions()
+		b.Replicas = []replicaBody{{ID: b.Replica, Alive: true, Partitions: len(owned)}}
 		return false
 	}
 	b.Unowned, b.ReplicasKnown = &unowned, true
@@ -113,22 +114,22 @@ func (f *Face) addReplicas(ctx context.Context, b *statusBody) bool {
 // statusOf returns the subscriptions as far as they are known, and whether their consumers are included. They are not
 // while Redis is away, or if there are more subscriptions than a page of a list counts.
 func (f *Face) statusOf(ctx context.Context, up bool) (bodies []subscriptionBody, known, counted bool) {
-	catalog := f.Store.Catalog()
 	if up {
 		all, err := f.Control.Subscriptions(ctx, "")
-		if most := max(1, maxCounted/f.Store.Partitions()); err == nil && len(all) <= most {
+		if most := max(1, maxCounted/f.Control.View.Partitions()); err == nil && len(all) <= most {
 			if bodies, err = f.describe(ctx, all); err == nil {
 				return bodies, true, true
 			}
 		}
 	}
-	for _, sub := range catalog.All() {
+	all, loaded := f.Control.View.Subscriptions(ctx)
+	for _, sub := range all {
 		b := subscriptionBodyOf(sub, nil)
-		e, now, _ := f.Store.Endpoints().Get(sub.Generation)
+		e, now, _ := f.Control.View.Endpoints().Get(sub.Generation)
 		b.judge(fsm.Tally{}, fsm.EndpointNow{Endpoint: e, Now: now})
 		bodies = append(bodies, b)
 	}
-	return bodies, catalog.Loaded(), false
+	return bodies, loaded, false
 }
 
 func (b *statusBody) addSubscriptions(all []subscriptionBody, known, counted bool) {

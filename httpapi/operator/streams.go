@@ -64,7 +64,7 @@ func fillPage[T any](
 ) (any, error) {
 	body := streamsBody[T]{Streams: []T{}}
 	at := p.From
-	for calls := 0; at.Partition < f.Store.Partitions(); calls++ {
+	for calls := 0; at.Partition < f.Control.View.Partitions(); calls++ {
 		if len(body.Streams) >= p.Limit || calls >= paging.MaxCalls {
 			body.Next = at.String()
 			break
@@ -83,7 +83,7 @@ func fillPage[T any](
 func (f *Face) someKnown(
 	ctx context.Context, at *paging.Place, list *[]knownStream, limit int,
 ) (more bool, err error) {
-	known, next, err := f.Store.ScanStreams(ctx, at.Partition, at.Scan)
+	known, next, err := f.Control.View.ScanStreams(ctx, at.Partition, at.Scan)
 	if err != nil {
 		return false, err
 	}
@@ -105,7 +105,7 @@ func (f *Face) someKnown(
 func (f *Face) someWatched(
 	ctx context.Context, at *paging.Place, list *[]watchedStream, limit int,
 ) (more bool, err error) {
-	watched, err := f.Store.WatchedSince(ctx, at.Partition, at.Seq)
+	watched, err := f.Control.View.WatchedSince(ctx, at.Partition, at.Seq)
 	if err != nil {
 		return false, err
 	}

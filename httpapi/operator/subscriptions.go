@@ -109,15 +109,15 @@ func (f *Face) show(ctx context.Context, subs []fsm.Subscription) ([]subscriptio
 }
 
 func (f *Face) describe(ctx context.Context, subs []fsm.Subscription) ([]subscriptionBody, error) {
-	backfills, err := f.Store.Backfills(ctx)
+	backfills, err := f.Control.View.Backfills(ctx)
 	if err != nil {
 		return nil, err
 	}
-	letters, err := f.Store.CountDeadLetters(ctx)
+	letters, err := f.Control.View.CountDeadLetters(ctx)
 	if err != nil {
 		return nil, err
 	}
-	tallies, err := f.Store.TallyConsumers(ctx, subs)
+	tallies, err := f.Control.View.TallyConsumers(ctx, subs)
 	if err != nil {
 		return nil, err
 	}
@@ -128,7 +128,7 @@ func (f *Face) describe(ctx context.Context, subs []fsm.Subscription) ([]subscri
 		for _, inPartition := range letters {
 			b.DeadLetters += inPartition.Of[sub.ID]
 		}
-		e, now, _ := f.Store.Endpoints().Get(sub.Generation)
+		e, now, _ := f.Control.View.Endpoints().Get(sub.Generation)
 		b.judge(tallies[i], fsm.EndpointNow{Endpoint: e, Now: now})
 		bodies[i] = b
 	}
@@ -185,7 +185,7 @@ func (f *Face) showSubscriptions(ctx context.Context, c echo.Context, p paging.P
 	for len(all) > 0 && all[0].ID <= p.From.After {
 		all = all[1:]
 	}
-	n := min(p.Limit, max(1, maxCounted/f.Store.Partitions()), len(all))
+	n := min(p.Limit, max(1, maxCounted/f.Control.View.Partitions()), len(all))
 	body := subscriptionsBody{AsOf: f.Control.Clock().UTC()}
 	if body.Subscriptions, err = f.show(ctx, all[:n]); err != nil {
 		return nil, err
@@ -230,7 +230,7 @@ func (f *Face) addLastAttempt(ctx context.Context, sub fsm.Subscription, b *subs
 	if !f.DeliveryLog.Takes(fsm.AttemptFailed) {
 		return nil
 	}
-	latest, err := f.Store.LoggedAttempts(ctx, sub, "", 1)
+	latest, err := f.Control.View.LoggedAttempts(ctx, sub, "", 1)
 	if err != nil || len(latest) == 0 {
 		return err
 	}

@@ -11,7 +11,6 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"reveille/fsm"
-	"reveille/fsm/cache"
 	"reveille/httpapi/paging"
 	"reveille/httpapi/refusal"
 )
@@ -86,10 +85,10 @@ func encode(w io.Writer, body any) error {
 
 // Listed returns the bodies of the subscriptions for which shown is true.
 func Listed[T any](
-	c *cache.Catalog, body func(fsm.Subscription) T, shown func(fsm.Subscription) bool,
+	all []fsm.Subscription, body func(fsm.Subscription) T, shown func(fsm.Subscription) bool,
 ) iter.Seq[T] {
 	return func(yield func(T) bool) {
-		for _, sub := range c.All() {
+		for _, sub := range all {
 			if shown(sub) && !yield(body(sub)) {
 				return
 			}

@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/labstack/echo/v4"
+
+	"reveille/fsm"
 )
 
 // Resource is one of Reveille's own resources: where it is, what it answers, and to whom.
@@ -17,18 +19,17 @@ type Resource struct {
 	Query string
 	Path  func(raw string) bool
 	// Role is who may use it; on the operator port, unguarded resources answer web pages too, and at any host.
-	Role      Role
+	Role      fsm.Role
 	Unguarded bool
-	Methods   Methods
+	// Whole is true if the resource is about the whole program. It is for principals that see all streams.
+	Whole   bool
+	Methods Methods
 	// Usage is the answer to other methods.
 	Usage string
 }
 
-// Role is who may use a resource. The zero value is no role: a resource without one is refused to all.
-type Role string
-
-// Anyone is the role that every client has.
-const Anyone Role = "anyone"
+// Anyone is the role that every client has. A resource without a role is refused to all.
+const Anyone fsm.Role = "anyone"
 
 // Method is one method of a resource.
 type Method struct {

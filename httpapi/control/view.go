@@ -1,0 +1,416 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"maps"
+
+	"reveille/fsm"
+	"reveille/fsm/cache"
+	"reveille/httpapi/refusal"
+)
+
+// Store is what the ports need of the store. fsm.Store says what its methods do. View has all of them, cut to a
+// principal, and is the only way of the faces to them.
+type Store interface {
+	wholeStore
+	foundStore
+	Catalog() *cache.Catalog
+	ChangeSubscription(
+		ctx context.Context, id string, change func(fsm.Subscription) (fsm.Subscription, error),
+	) (fsm.Subscription, error)
+	DeleteSubscription(ctx context.Context, id string) error
+	RotateSecret(ctx context.Context, id string, r fsm.Rotation) (fsm.Subscription, error)
+	ResumeSubscription(ctx context.Context, id string) (consumers int, o fsm.Outcome, err error)
+	RetrySubscription(ctx context.Context, id string) (consumers int, err error)
+	Backfills(ctx context.Context) (map[string]fsm.Backfill, error)
+	Consumer(ctx context.Context, r fsm.ConsumerRef) (fsm.Consumer, error)
+	ScanStreams(ctx context.Context, partition int, cursor string) ([]fsm.Stream, string, error)
+	WatchedSince(ctx context.Context, partition int, seq int64) ([]fsm.Watched, error)
+	fsm.LetterStore
+	fsm.ReplayStore
+}
+
+// wholeStore has what belongs to no principal.
+type wholeStore interface {
+	fsm.PartitionStore
+	RefreshCatalog(ctx context.Context) error
+	Endpoints() *cache.Endpoints
+	Ownership() *cache.Ownership
+}
+
+// foundStore has what is asked about subscriptions that the principal has found, and so sees.
+type foundStore interface {
+	fsm.LogStore
+	CountConsumers(ctx context.Context, subs []fsm.Subscription) (byPartition [][]int, err error)
+	TallyConsumers(ctx context.Context, subs []fsm.Subscription) ([]fsm.Tally, error)
+	ScanConsumers(
+		ctx context.Context, sub fsm.Subscription, partition int, cursor string, count int,
+	) ([]fsm.Consumer, string, error)
+	RetryWake(ctx context.Context, sub fsm.Subscription, r fsm.WakeRef) (waited bool, err error)
+}
+
+// Streams makes subscriptions, and changes which streams are known.
+type Streams interface {
+	// Subscribe stores a subscription (fsm.SubscriptionStore, CreateSubscription). If it creates one, it begins the
+	// backfill. It then returns when the backfill is over, or has taken longer than a caller can wait.
+	Subscribe(ctx context.Context, sub fsm.Subscription) (stored fsm.Subscription, created bool, err error)
+	// Name makes streams known; those that exist upstream are linked from fsm.Start, the others are awaited.
+	Name(ctx context.Context, paths []string) error
+	// Forget removes streams and their consumers from what is known.
+	Forget(ctx context.Context, paths []string) error
+}
+
+// View is the state as the principal of a context sees it (As). What the principal does not see, is not there. It sees
+//   - a subscription if one of its patterns covers that of the subscription,
+//   - a consumer and its replays if it sees the subscription and the primary stream,
+//   - a dead letter if it sees the consumer and the stream,
+//   - a stream if one of its patterns matches it.
+//
+// Without a principal, a context sees nothing.
+type View struct {
+	wholeStore
+	foundStore
+	store   Store
+	streams Streams
+}
+
+// NewView returns a view.
+func NewView(store Store, streams Streams) *View {
+	return &View{wholeStore: store, foundStore: store, store: store, streams: streams}
+}
+
+type principalKey struct{}
+
+// As returns the context of a request by a principal.
+func As(ctx context.Context, p fsm.Principal) context.Context {
+	return context.WithValue(ctx, principalKey{}, p)
+}
+
+func principalOf(ctx context.Context) fsm.Principal {
+	p, _ := ctx.Value(principalKey{}).(fsm.Principal)
+	return p
+}
+
+// seen returns the entries of a list for which sees is true. The list is the store's: it stays as it is.
+func seen[T any](ctx context.Context, list []T, sees func(T) bool) []T {
+	if principalOf(ctx).SeesAll() {
+		return list
+	}
+	var some []T
+	for _, entry := range list {
+		if sees(entry) {
+			some = append(some, entry)
+		}
+	}
+	return some
+}
+
+// Subscription returns the subscription of an ID, as this replica knows it.
+func (v *View) Subscription(ctx context.Context, id string) (fsm.Subscription, bool) {
+	sub, there := v.store.Catalog().Get(id)
+	if !there || !principalOf(ctx).SeesPattern(sub.Pattern) {
+		return fsm.Subscription{}, false
+	}
+	return sub, true
+}
+
+// Subscriptions returns all subscriptions, as this replica knows them, by ID. If loaded is false, it does not know them
+// yet. The caller must not change the list.
+func (v *View) Subscriptions(ctx context.Context) (all []fsm.Subscription, loaded bool) {
+	catalog := v.store.Catalog()
+	return seen(ctx, catalog.All(), func(sub fsm.Subscription) bool {
+		return principalOf(ctx).SeesPattern(sub.Pattern)
+	}), catalog.Loaded()
+}
+
+// seesConsumer says whether the principal sees the consumer of an ID, if there is one.
+func (v *View) seesConsumer(ctx context.Context, id string) bool {
+	p := principalOf(ctx)
+	if p.SeesAll() {
+		return true
+	}
+	subscription, primary, ok := fsm.ParseAnyConsumerID(id)
+	if !ok || !p.Sees(primary) {
+		return false
+	}
+	_, ok = v.Subscription(ctx, subscription)
+	return ok
+}
+
+// named returns fsm.ErrNotFound if the principal does not see the subscription of an ID that a request changes.
+func (v *View) named(ctx context.Context, id string) error {
+	if principalOf(ctx).SeesAll() {
+		return nil
+	}
+	if err := v.RefreshCatalog(ctx); err != nil {
+		return err
+	}
+	if _, there := v.Subscription(ctx, id); !there {
+		return fsm.ErrNotFound
+	}
+	return nil
+}
+
+// MayMake refuses a subscription that the principal would not see.
+func (v *View) MayMake(ctx context.Context, sub fsm.Subscription) error {
+	if !principalOf(ctx).SeesPattern(sub.Pattern) {
+		return refusal.New(fsm.CodeForbidden, "the pattern is not within the paths that this request may use")
+	}
+	return nil
+}
+
+// Subscribe is Streams.Subscribe. The subscription gets its owner. If a subscription that the principal does not see
+// has the ID, or has left dead letters under it, the error says no more than that the ID is taken.
+func (v *View) Subscribe(
+	ctx context.Context, sub fsm.Subscription,
+) (stored fsm.Subscription, created bool, err error) {
+	if err := v.MayMake(ctx, sub); err != nil {
+		return stored, false, err
+	}
+	if err := v.named(ctx, sub.ID); errors.Is(err, fsm.ErrNotFound) {
+		counts, err := v.store.CountDeadLetters(ctx)
+		if err != nil {
+			return stored, false, err
+		}
+		for _, c := range counts {
+			if c.Of[sub.ID] > 0 {
+				return stored, false, &fsm.ConflictError{}
+			}
+		}
+	}
+	sub.Owner = principalOf(ctx).Name
+	stored, created, err = v.streams.Subscribe(ctx, sub)
+	var conflict *fsm.ConflictError
+	if errors.As(err, &conflict) && v.named(ctx, sub.ID) != nil {
+		err = &fsm.ConflictError{}
+	}
+	return stored, created, err
+}
+
+// ChangeSubscription is cut by what is changed, not by what this replica knows.
+func (v *View) ChangeSubscription(
+	ctx context.Context, id string, change func(fsm.Subscription) (fsm.Subscription, error),
+) (fsm.Subscription, error) {
+	return v.store.ChangeSubscription(ctx, id, func(now fsm.Subscription) (fsm.Subscription, error) {
+		if !principalOf(ctx).SeesPattern(now.Pattern) {
+			return now, fsm.ErrNotFound
+		}
+		return change(now)
+	})
+}
+
+// DeleteSubscription deletes what the principal sees. The rest is no error, as an unknown ID.
+func (v *View) DeleteSubscription(ctx context.Context, id string) error {
+	switch err := v.named(ctx, id); {
+	case errors.Is(err, fsm.ErrNotFound):
+		return nil
+	case err != nil:
+		return err
+	}
+	return v.store.DeleteSubscription(ctx, id)
+}
+
+// RotateSecret is fsm.SubscriptionStore.RotateSecret.
+func (v *View) RotateSecret(ctx context.Context, id string, r fsm.Rotation) (fsm.Subscription, error) {
+	if err := v.named(ctx, id); err != nil {
+		return fsm.Subscription{}, err
+	}
+	return v.store.RotateSecret(ctx, id, r)
+}
+
+// ResumeSubscription is fsm.SubscriptionStore.ResumeSubscription.
+func (v *View) ResumeSubscription(ctx context.Context, id string) (consumers int, o fsm.Outcome, err error) {
+	if err := v.named(ctx, id); err != nil {
+		return 0, o, err
+	}
+	return v.store.ResumeSubscription(ctx, id)
+}
+
+// RetrySubscription is fsm.SubscriptionStore.RetrySubscription.
+func (v *View) RetrySubscription(ctx context.Context, id string) (consumers int, err error) {
+	if err := v.named(ctx, id); err != nil {
+		return 0, err
+	}
+	return v.store.RetrySubscription(ctx, id)
+}
+
+// Backfills returns the backfills that are under way, by the ID of the subscription.
+func (v *View) Backfills(ctx context.Context) (map[string]fsm.Backfill, error) {
+	all, err := v.store.Backfills(ctx)
+	return cutToIDs(ctx, v, all), err
+}
+
+// Consumer is fsm.OperatorStore.Consumer. Of its links, there are only those to streams that the principal sees.
+func (v *View) Consumer(ctx context.Context, r fsm.ConsumerRef) (fsm.Consumer, error) {
+	if !v.seesConsumer(ctx, r.ID) {
+		return fsm.Consumer{}, fsm.ErrNotFound
+	}
+	c, err := v.store.Consumer(ctx, r)
+	if p := principalOf(ctx); err == nil && !p.SeesAll() {
+		c.Links = maps.Clone(c.Links)
+		maps.DeleteFunc(c.Links, func(path string, _ fsm.Link) bool { return !p.Sees(path) })
+	}
+	return c, err
+}
+
+// ScanStreams is fsm.StreamStore.ScanStreams.
+func (v *View) ScanStreams(ctx context.Context, partition int, cursor string) ([]fsm.Stream, string, error) {
+	list, next, err := v.store.ScanStreams(ctx, partition, cursor)
+	return seen(ctx, list, func(st fsm.Stream) bool { return principalOf(ctx).Sees(st.Path) }), next, err
+}
+
+// WatchedSince is fsm.StreamStore.WatchedSince. An empty list is the end.
+func (v *View) WatchedSince(ctx context.Context, partition int, seq int64) ([]fsm.Watched, error) {
+	for {
+		list, err := v.store.WatchedSince(ctx, partition, seq)
+		some := seen(ctx, list, func(w fsm.Watched) bool { return principalOf(ctx).Sees(w.Path) })
+		if err != nil || len(list) == 0 || len(some) > 0 {
+			return some, err
+		}
+		seq = list[len(list)-1].Seq
+	}
+}
+
+// Name is Streams.Name.
+func (v *View) Name(ctx context.Context, paths []string) error {
+	if err := mayName(ctx, paths); err != nil {
+		return err
+	}
+	return v.streams.Name(ctx, paths)
+}
+
+// Forget is Streams.Forget.
+func (v *View) Forget(ctx context.Context, paths []string) error {
+	if err := mayName(ctx, paths); err != nil {
+		return err
+	}
+	return v.streams.Forget(ctx, paths)
+}
+
+// mayName refuses paths of streams that the principal does not see, whether or not there are such streams.
+func mayName(ctx context.Context, paths []string) error {
+	for _, path := range paths {
+		if !principalOf(ctx).Sees(path) {
+			return refusal.New(fsm.CodeForbidden, "the stream %s is not within the paths that this request may use",
+				refusal.Clipped(path))
+		}
+	}
+	return nil
+}
+
+// DeadLetters is fsm.LetterStore.DeadLetters.
+func (v *View) DeadLetters(ctx context.Context, span fsm.LetterSpan, most int) ([]fsm.DeadLetter, error) {
+	return fill(ctx, most, func(last *fsm.DeadLetter) ([]fsm.DeadLetter, error) {
+		if last != nil {
+			span.From = last.ID.Number + 1
+		}
+		return v.store.DeadLetters(ctx, span, most)
+	}, func(l fsm.DeadLetter) bool { return principalOf(ctx).Sees(l.Stream) && v.seesConsumer(ctx, l.Consumer) })
+}
+
+// fill reads a list, from behind its last entry on, until it has as many entries that are seen as most says.
+func fill[T any](
+	ctx context.Context, most int, read func(last *T) ([]T, error), sees func(T) bool,
+) (some []T, err error) {
+	var last *T
+	for {
+		list, err := read(last)
+		if err != nil {
+			return nil, err
+		}
+		if some = append(some, seen(ctx, list, sees)...); len(some) >= most || len(list) < most {
+			return some[:min(len(some), most)], nil
+		}
+		last = &list[len(list)-1]
+	}
+}
+
+// CountDeadLetters is fsm.LetterStore.CountDeadLetters, for the subscriptions that the principal sees.
+func (v *View) CountDeadLetters(ctx context.Context) (byPartition []fsm.LetterCounts, err error) {
+	byPartition, err = v.store.CountDeadLetters(ctx)
+	for i := range byPartition {
+		byPartition[i].Of = cutToIDs(ctx, v, byPartition[i].Of)
+	}
+	return byPartition, err
+}
+
+// cutToIDs leaves what belongs to subscriptions that the principal sees.
+func cutToIDs[T any](ctx context.Context, v *View, byID map[string]T) map[string]T {
+	if principalOf(ctx).SeesAll() {
+		return byID
+	}
+	some := map[string]T{}
+	for id, of := range byID {
+		if _, there := v.Subscription(ctx, id); there {
+			some[id] = of
+		}
+	}
+	return some
+}
+
+// DropDeadLetters is fsm.LetterStore.DropDeadLetters, for the letters of one subscription, or for one letter.
+func (v *View) DropDeadLetters(
+	ctx context.Context, span fsm.LetterSpan, most int,
+) (w fsm.LetterWork, o fsm.Outcome, err error) {
+	if sees, err := v.seesSpan(ctx, span); !sees || err != nil {
+		return w, o, err
+	}
+	return v.store.DropDeadLetters(ctx, span, most)
+}
+
+// ReplayDeadLetters is fsm.ReplayStore.ReplayDeadLetters, for the same letters as DropDeadLetters.
+func (v *View) ReplayDeadLetters(
+	ctx context.Context, span fsm.LetterSpan, most int,
+) (w fsm.LetterWork, o fsm.Outcome, err error) {
+	if sees, err := v.seesSpan(ctx, span); !sees || err != nil {
+		return w, o, err
+	}
+	return v.store.ReplayDeadLetters(ctx, span, most)
+}
+
+// seesSpan says whether the principal sees the letters of a span. A letter about another stream of a consumer counts
+// with the consumer's.
+func (v *View) seesSpan(ctx context.Context, span fsm.LetterSpan) (bool, error) {
+	switch {
+	case principalOf(ctx).SeesAll():
+		return true, nil
+	case span.Subscription != "":
+		_, there := v.Subscription(ctx, span.Subscription)
+		return there, nil
+	case span.From != span.Through:
+		return false, nil
+	}
+	list, err := v.DeadLetters(ctx, span, 1)
+	return len(list) > 0, err
+}
+
+// ReplaySpan is fsm.ReplayStore.ReplaySpan.
+func (v *View) ReplaySpan(
+	ctx context.Context, r fsm.ConsumerRef, born int64, span fsm.ReplaySpan,
+) (number int64, o fsm.Outcome, err error) {
+	if !v.seesConsumer(ctx, r.ID) {
+		return 0, o, fsm.ErrNotFound
+	}
+	return v.store.ReplaySpan(ctx, r, born, span)
+}
+
+// ReplayQueues is fsm.ReplayStore.ReplayQueues.
+func (v *View) ReplayQueues(
+	ctx context.Context, partition int, subscription, after string, most int,
+) ([]fsm.ReplayQueue, error) {
+	return fill(ctx, most, func(last *fsm.ReplayQueue) ([]fsm.ReplayQueue, error) {
+		if last != nil {
+			after = last.Consumer
+		}
+		return v.store.ReplayQueues(ctx, partition, subscription, after, most)
+	}, func(q fsm.ReplayQueue) bool { return v.seesConsumer(ctx, q.Consumer) })
+}
+
+// CancelReplays is fsm.ReplayStore.CancelReplays.
+func (v *View) CancelReplays(ctx context.Context, r fsm.ConsumerRef) (cancelled int, o fsm.Outcome, err error) {
+	if !v.seesConsumer(ctx, r.ID) {
+		return 0, o, nil
+	}
+	return v.store.CancelReplays(ctx, r)
+}
