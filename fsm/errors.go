@@ -2,7 +2,6 @@ package fsm
 
 import (
 	"errors"
-	"net/http"
 	"strings"
 )
 
@@ -45,43 +44,6 @@ const (
 	CodeUpstreamUnavailable  Code = "UPSTREAM_UNAVAILABLE"
 	CodeInternal             Code = "INTERNAL"
 )
-
-var statuses = map[Code]int{
-	CodeInvalidRequest:        http.StatusBadRequest,
-	CodeTokenExpired:          http.StatusUnauthorized,
-	CodeTokenInvalid:          http.StatusUnauthorized,
-	CodeAlreadyClaimed:        http.StatusConflict,
-	CodeInvalidOffset:         http.StatusConflict,
-	CodeStaleEpoch:            http.StatusConflict,
-	CodeConsumerGone:          http.StatusGone,
-	CodeInvalidSubscriptionID: http.StatusBadRequest,
-	CodeInvalidPattern:        http.StatusBadRequest,
-	CodeInvalidWebhook:        http.StatusBadRequest,
-	CodeSubscriptionConflict:  http.StatusConflict,
-	CodeSubscriptionNotFound:  http.StatusNotFound,
-	CodeBodyTooLarge:          http.StatusRequestEntityTooLarge,
-	CodeInvalidPath:           http.StatusBadRequest,
-	CodeNotFound:              http.StatusNotFound,
-	CodeReplayRefused:         http.StatusConflict,
-	CodeRetryRefused:          http.StatusConflict,
-	CodeStreamNotJSON:         http.StatusConflict,
-	CodeNotImplemented:        http.StatusNotImplemented,
-	CodeMethodNotAllowed:      http.StatusMethodNotAllowed,
-	CodeForbidden:             http.StatusForbidden,
-	CodeUnsupportedMediaType:  http.StatusUnsupportedMediaType,
-	CodeTooManyRequests:       http.StatusTooManyRequests,
-	CodeUnavailable:           http.StatusServiceUnavailable,
-	CodeUpstreamUnavailable:   http.StatusBadGateway,
-	CodeInternal:              http.StatusInternalServerError,
-}
-
-// Status returns the HTTP status that goes with a code.
-func (c Code) Status() int {
-	if s, ok := statuses[c]; ok {
-		return s
-	}
-	return http.StatusInternalServerError
-}
 
 // Causes that a Store returns and its callers tell apart.
 var (

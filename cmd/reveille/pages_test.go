@@ -16,6 +16,7 @@ import (
 	"testing"
 
 	"reveille/fsm"
+	"reveille/httpapi/web"
 )
 
 // How many words a page may have, the code in it included.
@@ -235,8 +236,8 @@ func TestEveryErrorCodeIsExplainedWithItsStatus(t *testing.T) {
 	}
 	codes := errorCodes(t)
 	for _, c := range codes {
-		if explained[c] != c.Status() {
-			t.Errorf("%s says %d of %s, which is answered with %d", errorsPage, explained[c], c, c.Status())
+		if explained[c] != web.Status(c) {
+			t.Errorf("%s says %d of %s, which is answered with %d", errorsPage, explained[c], c, web.Status(c))
 		}
 	}
 	for c := range explained {

@@ -22,6 +22,7 @@ import (
 	"reveille/fsm/throttle"
 	"reveille/httpapi"
 	"reveille/httpapi/ojs"
+	"reveille/httpapi/web"
 	"reveille/redisstore"
 	"reveille/tailer"
 	"reveille/tailer/discovery"
@@ -220,7 +221,7 @@ func (p *program) gate(next http.Handler) http.Handler {
 		}
 		w.Header().Set("Content-Type", "application/json")
 		w.Header().Set("Retry-After", "1")
-		w.WriteHeader(fsm.CodeUnavailable.Status())
+		w.WriteHeader(web.Status(fsm.CodeUnavailable))
 		_, _ = fmt.Fprintf(w,
 			`{"error":{"code":%q,"message":"the program has just started and waits for redis, try again"}}`+"\n",
 			fsm.CodeUnavailable)

@@ -198,5 +198,5 @@ func (f *Face) refuseCallback(c echo.Context, began time.Time, consumer string, 
 		zap.String("code", string(r.Code)))
 	f.metrics.calledBack(began, r.Code)
 	web.MarkRefused(c.Response(), r.Code)
-	return web.Answer(c, r.Code.Status(), body, nil)
+	return web.Answer(c, web.Status(r.Code), body, nil)
 }

@@ -15,6 +15,7 @@ import (
 	"reveille/fsm"
 	"reveille/fsm/span"
 	"reveille/httpapi/refusal"
+	"reveille/httpapi/web"
 )
 
 // maxTracedWake is how long a wake ID may be, in bytes, to appear in a span. It is far longer than Reveille's own wake
@@ -71,7 +72,7 @@ func (t tracing) span(c echo.Context, begun time.Time, b bearer, req callbackReq
 		return
 	}
 	code := fsm.CodeInternal
-	if errors.Is(err, fsm.ErrUnavailable) || status == fsm.CodeUnavailable.Status() {
+	if errors.Is(err, fsm.ErrUnavailable) || status == web.Status(fsm.CodeUnavailable) {
 		code = fsm.CodeUnavailable
 	}
 	var r *refusal.Error

@@ -24,7 +24,7 @@ type ErrorBody struct {
 // WriteRefusal answers with a refusal.
 func WriteRefusal(w http.ResponseWriter, r *refusal.Error) {
 	MarkRefused(w, r.Code)
-	WriteJSON(w, r.Code.Status(), map[string]ErrorBody{"error": {Code: r.Code, Message: r.Message}})
+	WriteJSON(w, Status(r.Code), map[string]ErrorBody{"error": {Code: r.Code, Message: r.Message}})
 }
 
 // MarkRefused sets the headers that go with a code.

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"reveille/fsm"
+	"reveille/httpapi/web"
 	"reveille/test/harness"
 )
 
@@ -41,9 +42,9 @@ func wantError(t *testing.T, res harness.Response, code fsm.Code, says string) {
 		Error struct{ Code, Message string }
 	}
 	res.Decode(t, &answer)
-	if res.Status != code.Status() || answer.Error.Code != string(code) ||
+	if res.Status != web.Status(code) || answer.Error.Code != string(code) ||
 		!strings.Contains(answer.Error.Message, says) {
-		t.Errorf("%d %s, want %d %s and a message with %q", res.Status, res.Body, code.Status(), code, says)
+		t.Errorf("%d %s, want %d %s and a message with %q", res.Status, res.Body, web.Status(code), code, says)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"reveille/fsm"
+	"reveille/httpapi/web"
 	"reveille/test/harness"
 )
 
@@ -94,7 +95,7 @@ func TestTheGuideListsEveryAnswerToACallbackWithItsStatus(t *testing.T) {
 		fsm.CodeInvalidOffset,
 		fsm.CodeStaleEpoch, fsm.CodeConsumerGone, fsm.CodeBodyTooLarge, fsm.CodeInternal, fsm.CodeUnavailable,
 	} {
-		if row := fmt.Sprintf("\n| %d | `%s` |", code.Status(), code); !strings.Contains(text, row) {
+		if row := fmt.Sprintf("\n| %d | `%s` |", web.Status(code), code); !strings.Contains(text, row) {
 			t.Errorf("the guide has no row that begins %q", row[1:])
 		}
 	}
