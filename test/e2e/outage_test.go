@@ -157,6 +157,9 @@ func TestAStreamServerThatIsStartedAgainWithoutItsData(t *testing.T) {
 			}
 			return fmt.Errorf("there were %d wakes", len(f.wakes(path))-n)
 		})
+		if withRegistry { // it was made anew as well, so what it announces begins once more
+			readUpTo(t, e, e.streams.Tail(registry["REVEILLE_REGISTRY_STREAM"]))
+		}
 		f.wakesOnAppend(path, e.streams.Tail(path))
 	}
 }
