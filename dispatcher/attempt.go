@@ -57,7 +57,8 @@ func (d *Dispatcher) prepare(_ context.Context, a *attempt) bool {
 	f, err := format.Of(a.sub)
 	if err != nil {
 		return a.ends(format.Verdict{
-			Result: fsm.AttemptWaiting, Class: format.ClassUnknownFormat, Reason: err.Error(),
+			Result: fsm.AttemptBlocked, Blocked: fsm.BlockedUnknown,
+			Class: format.ClassUnknownFormat, Reason: err.Error(),
 		})
 	}
 	a.kind, a.format = d.kinds[a.sub.Mode], f

@@ -95,7 +95,7 @@ func (d *Dispatcher) drop(w fsm.Wake) {
 	if times, log := d.dropped.Happened(d.cfg.Clock()); log {
 		d.log.Warn("the queue of wakes is full; the newest ones come again later", zap.Int("times", times))
 	}
-	d.giveBack(d.cfg.WakingTimeout, w.Ref())
+	d.giveBack(fsm.BlockedSlot, d.cfg.WakingTimeout, w.Ref())
 }
 
 // pump gives the free slots to queued wakes, in the order of their turns. d.mu is held.
@@ -191,7 +191,7 @@ func (d *Dispatcher) runUnlisted(ctx context.Context) {
 		}
 		missing := d.placeListed(wakes)
 		d.mu.Lock()
-		d.giveBack(wait, missing...)
+		d.giveBack(fsm.BlockedUnlisted, wait, missing...)
 		d.mu.Unlock()
 	}
 }

@@ -699,7 +699,7 @@ func TestADeliveryThatThisVersionCannotMakeWaits(t *testing.T) {
 		t.Errorf("the consumer is %+v", c)
 	}
 	attempts := "reveille_delivery_attempts_total"
-	awaitMetrics(t, r, []string{attempts}, attempts+"{done 2xx ours} 1", attempts+"{waiting none later} 1")
+	awaitMetrics(t, r, []string{attempts}, attempts+"{done 2xx ours} 1", attempts+"{blocked none later} 1")
 	f.stop()
 	lines := f.logs.FilterMessageSnippet("cannot deliver").All()
 	if len(lines) != 1 || lines[0].ContextMap()["subscription"] != "later" ||

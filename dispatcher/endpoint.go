@@ -37,7 +37,7 @@ func (d *Dispatcher) allowEndpoint(ctx context.Context, a *attempt) bool {
 		return true
 	}
 	if wait := d.cfg.Store.Endpoints().Ahead(a.wake.Generation); wait > 0 {
-		return d.hold(a, wait)
+		return d.hold(a, e, wait)
 	}
 	ctx, cancel := context.WithTimeout(ctx, reportTimeout)
 	defer cancel()
@@ -48,33 +48,33 @@ func (d *Dispatcher) allowEndpoint(ctx context.Context, a *attempt) bool {
 		return a.ends(format.Verdict{Result: fsm.AttemptAbandoned})
 	case err != nil:
 		d.noteStore(err)
-		return d.hold(a, max(fsm.ProbePause, e.Wait(now)))
+		return d.hold(a, e, max(fsm.ProbePause, e.Wait(now)))
 	case !probe.Allowed:
-		return d.hold(a, probe.Wait)
+		return d.hold(a, e, probe.Wait)
 	}
 	return true
 }
 
-// hold ends an attempt because its delivery must wait.
-func (d *Dispatcher) hold(a *attempt, wait time.Duration) bool {
+// hold ends an attempt because its delivery must wait for the endpoint.
+func (d *Dispatcher) hold(a *attempt, e fsm.Endpoint, wait time.Duration) bool {
 	again := a.wake.Attempt > 1
 	spread := min(time.Duration(d.cfg.Store.Endpoints().Hold(a.wake.Generation, again))*heldPace, heldSpread)
 	if again {
 		wait += retryLag
 	}
-	return a.ends(format.Verdict{
-		Result: fsm.AttemptHeld, Reason: "the endpoint is left alone", Wait: wait + rand.N(spread),
-	})
+	why := fsm.BlockedAskedToWait
+	if e.Down() {
+		why = fsm.BlockedDown
+	}
+	return a.blocked(why, wait+rand.N(spread))
 }
 
-// holdAgain looks at the endpoint again, after the store was told to hold a delivery back. The end of the trouble is
-// stored before the consumers are released. So either this delivery is held before that release, which then includes
-// it, or holdAgain sees the end of the trouble and releases it. This replica must have heard of that end.
-func (d *Dispatcher) holdAgain(ctx context.Context, w fsm.Wake) (fsm.Outcome, error) {
-	if e, now, trouble := d.cfg.Store.Endpoints().Get(w.Generation); trouble && e.LeftAlone(now) {
-		return fsm.Outcome{}, nil
-	}
-	return d.cfg.Store.Park(ctx, w.Ref(), 0)
+// recovered says whether the endpoint is not left alone any more, after the store was told to hold a delivery back. The
+// end of the trouble is stored before the consumers are released. So either this delivery is held before that release,
+// which then includes it, or recovered sees the end. This replica must have heard of that end.
+func (d *Dispatcher) recovered(w fsm.Wake) bool {
+	e, now, trouble := d.cfg.Store.Endpoints().Get(w.Generation)
+	return !trouble || !e.LeftAlone(now)
 }
 
 // noteEndpoint tells the store what an attempt says about its endpoint, if that is news. Even if this call fails, the

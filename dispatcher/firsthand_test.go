@@ -199,7 +199,7 @@ func told(r fsm.AttemptResult) bool {
 	switch r {
 	case fsm.AttemptDone, fsm.AttemptAccepted, fsm.AttemptFailed, fsm.AttemptRetired, fsm.AttemptDead:
 		return true
-	case fsm.AttemptAbandoned, fsm.AttemptWaiting, fsm.AttemptEmpty, fsm.AttemptUnread, fsm.AttemptHeld:
+	case fsm.AttemptAbandoned, fsm.AttemptEmpty, fsm.AttemptBlocked:
 	}
 	return false
 }

@@ -31,8 +31,10 @@ func (s asking) Begin(ctx context.Context, r fsm.WakeRef, by string) (fsm.Outcom
 	return ask("Begin", o, err)
 }
 
-func (s asking) Park(ctx context.Context, r fsm.WakeRef, wait time.Duration) (fsm.Outcome, error) {
-	o, err := s.memStore.Park(ctx, r, wait)
+func (s asking) Park(
+	ctx context.Context, r fsm.WakeRef, why fsm.BlockReason, wait time.Duration,
+) (fsm.Outcome, error) {
+	o, err := s.memStore.Park(ctx, r, why, wait)
 	return ask("Park", o, err)
 }
 

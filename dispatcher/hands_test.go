@@ -73,8 +73,10 @@ func (s *troubled) Begin(ctx context.Context, r fsm.WakeRef, by string) (fsm.Out
 	return s.meet(ctx, func(ctx context.Context) (fsm.Outcome, error) { return s.memStore.Begin(ctx, r, by) })
 }
 
-func (s *troubled) Park(ctx context.Context, r fsm.WakeRef, wait time.Duration) (fsm.Outcome, error) {
-	return s.meet(ctx, func(ctx context.Context) (fsm.Outcome, error) { return s.memStore.Park(ctx, r, wait) })
+func (s *troubled) Park(
+	ctx context.Context, r fsm.WakeRef, why fsm.BlockReason, wait time.Duration,
+) (fsm.Outcome, error) {
+	return s.meet(ctx, func(ctx context.Context) (fsm.Outcome, error) { return s.memStore.Park(ctx, r, why, wait) })
 }
 
 // crowd is a burst of wakes of one subscription for few slots, and the trouble of the store meanwhile.

@@ -106,7 +106,7 @@ func (l *deliveryLog) attempted(a fsm.Attempt) {
 			zap.Duration("took", a.Took))...)
 	}
 	switch a.Result {
-	case fsm.AttemptAbandoned, fsm.AttemptEmpty, fsm.AttemptUnread, fsm.AttemptHeld:
+	case fsm.AttemptAbandoned, fsm.AttemptEmpty:
 	case fsm.AttemptAccepted, fsm.AttemptDone:
 		switch over, first := l.took(a); {
 		case over:
@@ -119,8 +119,10 @@ func (l *deliveryLog) attempted(a fsm.Attempt) {
 		}
 	case fsm.AttemptRetired:
 		l.warn(a, "webhook answered 410: its consumers get nothing until the subscription is resumed")
-	case fsm.AttemptWaiting:
-		l.warn(a, "this version cannot deliver for a subscription: its wakes wait")
+	case fsm.AttemptBlocked:
+		if a.Blocked == fsm.BlockedUnknown {
+			l.warn(a, "this version cannot deliver for a subscription: its wakes wait")
+		}
 	case fsm.AttemptDead:
 		l.warn(a, "events are dead: they are not tried again")
 	case fsm.AttemptFailed:

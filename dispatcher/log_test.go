@@ -139,7 +139,7 @@ func TestASummaryAddsUpWhatWasDelivered(t *testing.T) {
 	l := newDeliveryLog(zap.New(core), time.Now)
 	for r, times := range map[fsm.AttemptResult]int{
 		fsm.AttemptDone: 3, fsm.AttemptAccepted: 4, fsm.AttemptFailed: 2, fsm.AttemptRetired: 1, fsm.AttemptDead: 5,
-		fsm.AttemptHeld: 7, fsm.AttemptEmpty: 7, fsm.AttemptUnread: 7, fsm.AttemptAbandoned: 7, fsm.AttemptWaiting: 7,
+		fsm.AttemptBlocked: 7, fsm.AttemptEmpty: 7, fsm.AttemptAbandoned: 7,
 	} {
 		for range times {
 			l.attempted(fsm.Attempt{Wake: fsm.Wake{Subscription: "s", Generation: "g"}, Result: r})

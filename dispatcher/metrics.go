@@ -21,6 +21,7 @@ const (
 type metrics struct {
 	attempts *prometheus.CounterVec
 	failures *prometheus.CounterVec
+	blocked  *prometheus.CounterVec
 	duration *prometheus.HistogramVec
 	retries  prometheus.Histogram
 	// delayGateway and delayTail are for the two ways to see a wake's event: through the gateway, or by watching.
@@ -83,13 +84,14 @@ func newMetrics(r prometheus.Registerer, most int) *metrics {
 			Name: "reveille_delivery_attempts_total",
 			Help: "Delivery attempts that have ended, by subscription (_other: those beyond the first 1000), outcome " +
 				"(accepted: a 2xx; done: a 2xx that said done, or took the events; failed: to be retried; retired: a " +
-				"410; abandoned: cut off because this program stopped; waiting: not made, because a later version " +
-				"stored a mode, format, signature scheme or filter that this one does not know; empty: not made, " +
-				"because there was no event to bring; unread: not made, because the events could not be read from " +
-				"the stream server; held: not made, because the endpoint is left alone for a while, or the " +
-				"subscription is paused; dead: the events are not tried again) and class of the status (none: there " +
-				"was no answer).",
+				"410; abandoned: cut off because this program stopped; empty: not made, because there was no event " +
+				"to bring; blocked: not made, because the delivery waits; dead: the events are not tried again) and " +
+				"class of the status (none: there was no answer).",
 		}, []string{"subscription", "outcome", "status"}),
+		blocked: f.NewCounterVec(prometheus.CounterOpts{
+			Name: "reveille_deliveries_blocked_total",
+			Help: "Delivery attempts with the outcome blocked, by reason (dispatcher/WAITING.md has the reasons).",
+		}, []string{"reason"}),
 		failures: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "reveille_delivery_failures_total",
 			Help: "Delivery attempts that have failed, by class. Answers: redirect: 3xx; client_error: 4xx except " +
@@ -214,6 +216,9 @@ func (m *metrics) forget(l *laneMetrics) {
 func (m *metrics) attempted(a fsm.Attempt) {
 	if a.Class != "" {
 		m.failures.WithLabelValues(a.Class).Inc()
+	}
+	if a.Blocked != "" {
+		m.blocked.WithLabelValues(string(a.Blocked)).Inc()
 	}
 	if a.Result.OK() {
 		m.retries.Observe(float64(a.Wake.Attempt - 1))

@@ -84,7 +84,7 @@ func (d *Dispatcher) runParker(ctx context.Context) {
 			continue
 		}
 		call, cancel := context.WithTimeout(ctx, reportTimeout)
-		out, err := d.cfg.Store.Park(call, ref, parkTime)
+		out, err := d.cfg.Store.Park(call, ref, fsm.BlockedSlot, parkTime)
 		cancel()
 		d.follow(out)
 		if ctx.Err() != nil {
@@ -195,9 +195,10 @@ func (d *Dispatcher) askSome() time.Duration {
 	return 0
 }
 
-// wakeBack is a wake that this replica does not keep, and how long the wake may wait.
+// wakeBack is a wake that this replica does not keep, why, and how long the wake may wait.
 type wakeBack struct {
 	ref  fsm.WakeRef
+	why  fsm.BlockReason
 	wait time.Duration
 }
 
@@ -205,10 +206,10 @@ type wakeBack struct {
 const maxBack = 100_000
 
 // giveBack lets runBack tell the store that this replica does not keep some wakes. d.mu is held.
-func (d *Dispatcher) giveBack(wait time.Duration, refs ...fsm.WakeRef) {
+func (d *Dispatcher) giveBack(why fsm.BlockReason, wait time.Duration, refs ...fsm.WakeRef) {
 	for _, ref := range refs {
 		if len(d.back) < maxBack {
-			d.back = append(d.back, wakeBack{ref, wait})
+			d.back = append(d.back, wakeBack{ref, why, wait})
 		}
 	}
 	if len(refs) > 0 {
@@ -274,7 +275,7 @@ func (d *Dispatcher) park(ctx context.Context, backs []wakeBack) (left []wakeBac
 	for i, b := range backs {
 		calls.Go(func() error {
 			if ctx.Err() == nil {
-				out, err := d.cfg.Store.Park(ctx, b.ref, b.wait)
+				out, err := d.cfg.Store.Park(ctx, b.ref, b.why, b.wait)
 				d.noteStore(err)
 				d.follow(out)
 				told[i] = !errors.Is(err, fsm.ErrUnavailable)

@@ -5,7 +5,6 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"reveille/dispatcher/format"
 	"reveille/fsm"
 )
 
@@ -19,10 +18,7 @@ func (d *Dispatcher) allowSubscription(_ context.Context, a *attempt) bool {
 	if a.test || !d.paused(a.wake) {
 		return true
 	}
-	a.paused = true
-	return a.ends(format.Verdict{
-		Result: fsm.AttemptHeld, Reason: "the subscription is paused", Wait: pauseStep + rand.N(pauseStep),
-	})
+	return a.blocked(fsm.BlockedPaused, pauseStep+rand.N(pauseStep))
 }
 
 func (d *Dispatcher) paused(w fsm.Wake) bool {
@@ -30,11 +26,11 @@ func (d *Dispatcher) paused(w fsm.Wake) bool {
 	return ok && sub.Paused
 }
 
-// pauseAgain looks at the subscription again, after the store was told to hold a delivery back. A resumption is stored
-// before it visits the consumers. So either it visits this consumer after the hold, or pauseAgain sees it.
-func (d *Dispatcher) pauseAgain(ctx context.Context, w fsm.Wake) (fsm.Outcome, error) {
-	if err := d.cfg.Store.RefreshCatalog(ctx); err != nil || d.paused(w) {
-		return fsm.Outcome{}, err
+// resumed says whether the subscription is not paused any more, after the store was told to hold a delivery back. A
+// resumption is stored before it visits the consumers. So either it visits this one after that, or resumed sees it.
+func (d *Dispatcher) resumed(ctx context.Context, w fsm.Wake) (bool, error) {
+	if err := d.cfg.Store.RefreshCatalog(ctx); err != nil {
+		return false, err
 	}
-	return d.cfg.Store.Park(ctx, w.Ref(), 0)
+	return !d.paused(w), nil
 }

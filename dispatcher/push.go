@@ -35,8 +35,8 @@ func (d *Dispatcher) read(ctx context.Context, a *attempt) bool {
 		f, err := newFilter(filtered)
 		if err != nil {
 			return a.ends(format.Verdict{
-				Result: fsm.AttemptWaiting, Class: format.ClassUnknownFormat,
-				Reason: "this version does not know the filter: " + err.Error(),
+				Result: fsm.AttemptBlocked, Blocked: fsm.BlockedUnknown,
+				Class: format.ClassUnknownFormat, Reason: "this version does not know the filter: " + err.Error(),
 			})
 		}
 		matches = f.matches
@@ -63,9 +63,7 @@ func (d *Dispatcher) read(ctx context.Context, a *attempt) bool {
 	}
 	unfit := matches != nil && !batch.JSON && len(batch.Events) > 0
 	if (unfit || batch.Passed > 0) && !d.filterHolds(ctx, a) {
-		return a.ends(format.Verdict{
-			Result: fsm.AttemptUnread, Reason: "the filter has changed, or may have", Wait: filterWait,
-		})
+		return a.blocked(fsm.BlockedFilter, filterWait)
 	}
 	a.delivery.ID, a.delivery.Batch = batch.DeliveryID(a.wake), batch
 	if a.sub.Format == fsm.FormatOJS && batch.JSON && len(batch.Events) > 0 {
@@ -136,7 +134,10 @@ func (a *attempt) passesOver() bool {
 }
 
 func unread(why string) format.Verdict {
-	return format.Verdict{Result: fsm.AttemptUnread, Class: format.ClassUpstream, Reason: why, Wait: unreadWait}
+	return format.Verdict{
+		Result: fsm.AttemptBlocked, Blocked: fsm.BlockedUnread, Wait: unreadWait,
+		Class: format.ClassUpstream, Reason: why,
+	}
 }
 
 // judgeLast makes the failure of the last attempt final, if the profile does not give up the consumer. A nudged attempt

@@ -129,7 +129,7 @@ func TestAPush(t *testing.T) {
 		{
 			name: "by a filter that only a later version knows waits", reads: []any{event},
 			change: func(s *fsm.Subscription) { s.Filter.Values = map[string][]fsm.Value{"a.#": {"1"}} },
-			acked:  fsm.Start, state: fsm.Waking, results: []string{"waiting"},
+			acked:  fsm.Start, state: fsm.Waking, results: []string{"blocked"},
 		},
 		{
 			name: "of any stream is as before where the filter takes all", statuses: []int{200}, requests: 1,
@@ -147,11 +147,11 @@ func TestAPush(t *testing.T) {
 		},
 		{
 			name: "whose events cannot be read waits", reads: []any{errors.New("no answer")}, acked: fsm.Start,
-			state: fsm.Waking, results: []string{"unread"},
+			state: fsm.Waking, results: []string{"blocked"},
 		},
 		{
 			name: "of a stream that is gone waits, and has the stream looked at", reads: []any{fsm.ErrNoStream},
-			acked: fsm.Start, state: fsm.Waking, results: []string{"unread"}, gone: []string{"/s/1"},
+			acked: fsm.Start, state: fsm.Waking, results: []string{"blocked"}, gone: []string{"/s/1"},
 		},
 		{
 			name: "that is not answered in its own time fails", reads: []any{event}, statuses: []int{0, 200},

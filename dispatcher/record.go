@@ -59,16 +59,8 @@ func (d *Dispatcher) tell(ctx context.Context, a *attempt) (fsm.Outcome, error) 
 		return d.cfg.Store.Accept(ctx, w.Ref())
 	case fsm.AttemptDone, fsm.AttemptEmpty, fsm.AttemptDead:
 		return a.kind.ack(ctx, a)
-	case fsm.AttemptUnread, fsm.AttemptWaiting, fsm.AttemptHeld:
-		out, err := d.cfg.Store.Park(ctx, w.Ref(), cmp.Or(v.Wait, parkTime))
-		switch {
-		case err != nil:
-		case a.paused:
-			return d.pauseAgain(ctx, w)
-		case v.Result == fsm.AttemptHeld:
-			return d.holdAgain(ctx, w)
-		}
-		return out, err
+	case fsm.AttemptBlocked:
+		return d.wait(ctx, w, v.Blocked, v.Wait)
 	case fsm.AttemptAbandoned:
 		return fsm.Outcome{}, nil
 	case fsm.AttemptFailed, fsm.AttemptRetired:
@@ -82,6 +74,26 @@ func (d *Dispatcher) tell(ctx context.Context, a *attempt) (fsm.Outcome, error) 
 		f.To, f.Within, f.Tail = b.To, b.Within, b.Tail
 	}
 	return d.cfg.Store.Fail(ctx, w.Ref(), f)
+}
+
+// wait has the store hold a delivery back for a time. What ends some reasons earlier may have come just before. Then
+// the delivery is handed back.
+func (d *Dispatcher) wait(
+	ctx context.Context, w fsm.Wake, why fsm.BlockReason, wait time.Duration,
+) (fsm.Outcome, error) {
+	out, err := d.cfg.Store.Park(ctx, w.Ref(), why, cmp.Or(wait, parkTime))
+	over := false
+	switch {
+	case err != nil:
+	case why == fsm.BlockedPaused:
+		over, err = d.resumed(ctx, w)
+	case why == fsm.BlockedDown, why == fsm.BlockedAskedToWait:
+		over = d.recovered(w)
+	}
+	if !over || err != nil {
+		return out, err
+	}
+	return d.cfg.Store.Park(ctx, w.Ref(), "", 0)
 }
 
 func (d *Dispatcher) giveUp(w fsm.Wake, err error) {

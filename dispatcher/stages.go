@@ -71,8 +71,6 @@ type attempt struct {
 	took    time.Duration
 	// probe is the endpoint's probe slot that the attempt uses; zero if it is no probe. allowEndpoint sets it.
 	probe time.Time
-	// paused is true if the attempt waits because its subscription is paused.
-	paused bool
 	// failed is true if the attempt failed in a way that allows another attempt, even if it was the last one.
 	failed bool
 	// noted is true once the store knows what the attempt says about its endpoint.
@@ -85,6 +83,12 @@ func (a *attempt) ends(v format.Verdict) bool {
 	return false
 }
 
+// blocked ends the attempt: nothing is sent, and the delivery waits. That holds no slot, and counts as no attempt. It
+// returns false, for a step to return.
+func (a *attempt) blocked(why fsm.BlockReason, wait time.Duration) bool {
+	return a.ends(format.Verdict{Result: fsm.AttemptBlocked, Blocked: why, Reason: why.Rule().Says, Wait: wait})
+}
+
 // over returns the attempt as observers see it.
 func (a *attempt) over() fsm.Attempt {
 	b := a.delivery.Batch
@@ -94,8 +98,8 @@ func (a *attempt) over() fsm.Attempt {
 	}
 	return fsm.Attempt{
 		Wake: a.wake, Host: a.host, Began: a.began, Took: a.took, Sent: a.sent, Result: a.verdict.Result,
-		Status: a.status, Class: string(a.verdict.Class), Reason: a.verdict.Reason, DeliveryID: a.delivery.ID,
-		Events: len(b.Events), From: b.First(), EventType: a.eventType, Bytes: bytes,
+		Blocked: a.verdict.Blocked, Status: a.status, Class: string(a.verdict.Class), Reason: a.verdict.Reason,
+		DeliveryID: a.delivery.ID, Events: len(b.Events), From: b.First(), EventType: a.eventType, Bytes: bytes,
 		Repeated: a.exchange.wasRepeated(),
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"slices"
 	"testing"
+	"time"
 
 	"reveille/dispatcher/format"
 	"reveille/fsm"
@@ -48,6 +49,7 @@ func TestEachStageTakesAnotherStep(t *testing.T) {
 			return a.ends(format.Verdict{Result: r, Reason: "the added step"})
 		}
 	}
+	waits := func(_ context.Context, a *attempt) bool { return a.blocked("the added step", time.Minute) }
 	marks := func(_ context.Context, a *attempt) bool {
 		a.request.Header.Set("X-Added", "yes")
 		return true
@@ -68,7 +70,7 @@ func TestEachStageTakesAnotherStep(t *testing.T) {
 			recorded: "Finish",
 		},
 		"allow has it wait": {
-			add:      func(s *stages) { s.allow = append(s.allow, ends(fsm.AttemptWaiting)) },
+			add:      func(s *stages) { s.allow = append(s.allow, waits) },
 			recorded: "Park",
 		},
 		"build adds to the request": {

@@ -30,7 +30,7 @@ type DeliveryStore interface {
 	NextDue(ctx context.Context, partitions []int) ([]time.Duration, error)
 	// Fail, Park, Begin, Accept, Finish and Deliver are the transitions of the same name (fsm/spec).
 	Fail(ctx context.Context, r fsm.WakeRef, f fsm.Failure) (fsm.Outcome, error)
-	Park(ctx context.Context, r fsm.WakeRef, wait time.Duration) (fsm.Outcome, error)
+	Park(ctx context.Context, r fsm.WakeRef, why fsm.BlockReason, wait time.Duration) (fsm.Outcome, error)
 	Begin(ctx context.Context, r fsm.WakeRef, by string) (fsm.Outcome, error)
 	Accept(ctx context.Context, r fsm.WakeRef) (fsm.Outcome, error)
 	Finish(ctx context.Context, r fsm.WakeRef, seen []fsm.StreamTail) (fsm.Outcome, error)

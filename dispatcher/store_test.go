@@ -50,7 +50,7 @@ func newMemStore() *memStore {
 
 func (s *memStore) before(c memstore.Call) error {
 	op := c.Method
-	if op == "Park" && c.Args[1] == time.Duration(0) {
+	if op == "Park" && c.Args[2] == time.Duration(0) {
 		op = "HandBack"
 	}
 	if s.hold != nil {

@@ -61,6 +61,9 @@ func (t tracing) end(ctx context.Context, a fsm.Attempt) {
 	} else {
 		span.SetAttributes(attribute.String("server.address", strings.Trim(a.Host, "[]")))
 	}
+	if a.Blocked != "" {
+		span.SetAttributes(attribute.String("reveille.blocked", string(a.Blocked)))
+	}
 	if a.Status != 0 {
 		span.SetAttributes(attribute.Int("http.response.status_code", a.Status))
 	}

@@ -15,6 +15,8 @@ type Attempt struct {
 	Took  time.Duration
 	// Result is the consequence of the attempt.
 	Result AttemptResult
+	// Blocked is why the delivery waits; empty unless the result is AttemptBlocked.
+	Blocked BlockReason
 	// Status of the answer; 0 without one.
 	Status int
 	// Class is the kind of a failure, as the metrics name it; empty if the attempt did not fail.
@@ -57,28 +59,22 @@ const (
 	AttemptDone
 	// AttemptAbandoned means that this program stopped before there was an answer: nothing is known.
 	AttemptAbandoned
-	// AttemptWaiting means that nothing was sent: this version cannot make such a delivery.
-	AttemptWaiting
 	// AttemptEmpty means that there was no event to bring.
 	AttemptEmpty
-	// AttemptUnread means that the events could not be read from the stream server. It is made again.
-	AttemptUnread
 	// AttemptDead means that the events are not tried again. Either the endpoint will never take them, or their last
 	// attempt has failed, or they are too large. The events behind them go on.
 	AttemptDead
-	// AttemptHeld means that nothing was sent, because the endpoint is left alone for a while, or because the
-	// subscription is paused.
-	AttemptHeld
+	// AttemptBlocked means that nothing was sent: the delivery waits (Attempt.Blocked). It is made again.
+	AttemptBlocked
 )
 
 // AttemptResults is the number of results.
-const AttemptResults = int(AttemptHeld) + 1
+const AttemptResults = int(AttemptBlocked) + 1
 
 // String returns the value of a metric label.
 func (r AttemptResult) String() string {
 	return [AttemptResults]string{
-		"failed", "retired", "accepted", "done", "abandoned", "waiting", "empty", "unread", "dead",
-		"held",
+		"failed", "retired", "accepted", "done", "abandoned", "empty", "dead", "blocked",
 	}[r]
 }
 

@@ -99,6 +99,8 @@ type Consumer struct {
 	// ParkedAt is when the next attempt was parked: it was handed out and not begun (spec.Park). The time since then
 	// does not count either. It is zero if no attempt is parked, and without a FirstFailure.
 	ParkedAt time.Time
+	// Held is why the next attempt was parked; empty if it is not parked, or was handed back.
+	Held BlockReason
 	// LastError is why the last attempt failed, in a few words; empty without an uninterrupted run of failed attempts.
 	LastError string
 	// Retired is true when the endpoint answered 410: no delivery until the subscription is resumed.

@@ -23,7 +23,7 @@ const (
 // was sent. While an endpoint is left alone, there may be many of them, and they would displace the others.
 func (l DeliveryLog) Takes(r AttemptResult) bool {
 	switch r {
-	case AttemptWaiting, AttemptEmpty, AttemptUnread, AttemptHeld:
+	case AttemptEmpty, AttemptBlocked:
 	case AttemptFailed, AttemptRetired, AttemptDead:
 		return l == LogAll || l == LogFailures
 	case AttemptAccepted, AttemptDone, AttemptAbandoned:

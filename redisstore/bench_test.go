@@ -190,7 +190,7 @@ func (c *benchConsumer) accept(ctx context.Context) error {
 }
 
 func (c *benchConsumer) park(ctx context.Context) error {
-	_, err := c.rig.Park(ctx, c.wake.Ref(), time.Minute)
+	_, err := c.rig.Park(ctx, c.wake.Ref(), fsm.BlockedSlot, time.Minute)
 	return err
 }
 

@@ -167,6 +167,9 @@ func decodeConsumer(id string, h map[string]string) (c fsm.Consumer, bad error) 
 		}
 		c.Holder = fsm.Holder{Handed: n, By: f[2]}
 	}
+	if f := strings.SplitN(h["held"], " ", 3); len(f) == 3 && f[0] == h["epoch"] && f[1] == h["handed"] {
+		c.Held = fsm.BlockReason(f[2])
+	}
 	c.Again = h["again"] != "" && h["again"] == h["epoch"]
 	if h["uncounted"] != "" {
 		c.Uncounted = time.Duration(number("uncounted")) * time.Millisecond

@@ -94,9 +94,11 @@ func (s *Store) Fail(ctx context.Context, r fsm.WakeRef, f fsm.Failure) (fsm.Out
 }
 
 // Park implements dispatcher.DeliveryStore.
-func (s *Store) Park(ctx context.Context, r fsm.WakeRef, wait time.Duration) (fsm.Outcome, error) {
+func (s *Store) Park(
+	ctx context.Context, r fsm.WakeRef, why fsm.BlockReason, wait time.Duration,
+) (fsm.Outcome, error) {
 	return s.runOutcome(ctx, scriptPark, s.PartitionOf(r.Consumer.Home), r.Consumer.ID, r.Epoch, r.WakeID, r.Handed,
-		r.Attempt, wait.Milliseconds())
+		r.Attempt, wait.Milliseconds(), string(why))
 }
 
 // Begin implements dispatcher.DeliveryStore.

@@ -186,7 +186,7 @@ func TestReleaseHeldReachesAllThatWait(t *testing.T) {
 			if err != nil || len(o.Wakes) != 1 {
 				t.Fatal(o, err)
 			}
-			if _, err := w.Park(ctx, o.Wakes[0].Ref(), time.Hour); err != nil {
+			if _, err := w.Park(ctx, o.Wakes[0].Ref(), fsm.BlockedSlot, time.Hour); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -253,7 +253,7 @@ func TestTheLongestWaitingIsFoundAmongOthers(t *testing.T) {
 	}
 	none(since[7])
 	wake := must[fsm.Outcome](t)(w.Link(ctx, sub, "/s/held", fsm.Start, "9")).Wakes[0]
-	must[fsm.Outcome](t)(w.Park(ctx, wake.Ref(), time.Hour))
+	must[fsm.Outcome](t)(w.Park(ctx, wake.Ref(), fsm.BlockedSlot, time.Hour))
 	r, _, ok, err := w.LongestWaiting(ctx, sub, time.Time{})
 	if !ok || err != nil || r.Consumer.ID != wake.Consumer {
 		t.Errorf("%+v carries the probe, %v, want the one that has not failed", r, err)

@@ -137,7 +137,7 @@ func TestAWakeFromBeforeALossIsDeliveredUnderANewEpoch(t *testing.T) {
 	second := must[fsm.Observation](t)(s.Observe(ctx, 0, "/a", "2", false)).Wakes[0]
 	r.Kill()
 	r.Restart()
-	if _, err := s.Park(ctx, first.Ref(), 0); err != nil { // its deadline has come
+	if _, err := s.Park(ctx, first.Ref(), fsm.BlockedSlot, 0); err != nil { // its deadline has come
 		t.Fatal(err)
 	}
 	o, _, err := s.Due(ctx, 0, 10)

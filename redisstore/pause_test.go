@@ -26,7 +26,7 @@ func TestAPauseIsStoredAndEndsWithAResumption(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	must[fsm.Outcome](t)(one.Park(ctx, w.Ref(), time.Hour))
+	must[fsm.Outcome](t)(one.Park(ctx, w.Ref(), fsm.BlockedPaused, time.Hour))
 	since := one.now
 	one.later(time.Minute)
 	if _, err := one.ChangeSubscription(ctx, "s", func(now fsm.Subscription) (fsm.Subscription, error) {

@@ -105,7 +105,7 @@ func TestACallWhoseReplyWasLostIsAnsweredAsIfItWereTheFirst(t *testing.T) {
 			t.Fatal(err)
 		}
 		wake := must[fsm.Outcome](t)(w.Link(ctx, sub, "/down", fsm.Start, "1")).Wakes[0]
-		must[fsm.Outcome](t)(w.Park(ctx, wake.Ref(), time.Hour))
+		must[fsm.Outcome](t)(w.Park(ctx, wake.Ref(), fsm.BlockedSlot, time.Hour))
 		for range fsm.DownAfter {
 			must[bool](t)(w.FailEndpoint(ctx, sub, fsm.EndpointFailure{}))
 		}

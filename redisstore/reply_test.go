@@ -135,7 +135,7 @@ func callers() []caller {
 			return err
 		}, []any{bored, tired}},
 		{scriptPark, func(ctx context.Context, s *Store) error {
-			_, err := s.Park(ctx, ref, time.Minute)
+			_, err := s.Park(ctx, ref, fsm.BlockedSlot, time.Minute)
 			return err
 		}, []any{bored, tired}},
 		{scriptBegin, func(ctx context.Context, s *Store) error {

@@ -77,7 +77,7 @@ func TestWhatAnUnansweredCallHandedOutIsHandedOut(t *testing.T) {
 			return err
 		},
 		"due": func(t *testing.T, path string) error {
-			must[fsm.Outcome](t)(w.Park(ctx, out(t, path).Ref(), 0))
+			must[fsm.Outcome](t)(w.Park(ctx, out(t, path).Ref(), fsm.BlockedSlot, 0))
 			m.script = "due"
 			_, _, err := w.Due(ctx, 0, 100)
 			return err

@@ -42,6 +42,7 @@ const consumerAnswer = `{"consumer_id":"orders:%2Forders%2F17","subscription_id"
 "partition":23,"state":"waking","condition":"failing","epoch":7,"wake_id":"w_05d8ac1a58638763ca95",
 "woken_at":"2026-11-21T15:03:58Z","attempt":12,"waits_for":"attempt",
 "deadline":"2026-11-21T15:20:31.5Z","failing_since":"2026-11-21T15:04:00Z","last_error":"status 503",
+"blocked":{"reason":"retry","by":"reveille"},
 "streams":[{"path":"/orders/17","acked":"0000000000000000_0000000000000026",
 "tail":"0000000000000000_0000000000000052","pending":true},
 {"path":"/tools/17","acked":"-1","tail":"-1","pending":false}],"as_of":"2026-11-21T15:20:00Z"}
@@ -392,6 +393,7 @@ stream         /orders/17
 state          waking, failing
 failing since  2026-11-21T15:04:00Z, 16m0s ago
 last error     status 503
+blocked        the last attempt failed; ended by the time of the next attempt, or a retry
 epoch          7
 wake id        w_05d8ac1a58638763ca95
 woken          2026-11-21T15:03:58Z, 16m2s ago

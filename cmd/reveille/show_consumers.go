@@ -29,8 +29,11 @@ type shownConsumer struct {
 	Deadline     time.Time `json:"deadline"`
 	FailingSince time.Time `json:"failing_since"`
 	LastError    string    `json:"last_error"`
-	HiddenSince  time.Time `json:"hidden_since"`
-	Streams      []struct {
+	Blocked      struct {
+		Reason fsm.BlockReason `json:"reason"`
+	} `json:"blocked"`
+	HiddenSince time.Time `json:"hidden_since"`
+	Streams     []struct {
 		Path    string `json:"path"`
 		Acked   string `json:"acked"`
 		Tail    string `json:"tail"`
@@ -82,17 +85,20 @@ func (c *cli) consumer(ctx context.Context, args []string) error {
 	if printed, err := c.ask(ctx, http.MethodGet, consumersPath+"/"+id, nil, &s); printed || err != nil {
 		return err
 	}
-	deadline, attempt, asides := "", "", ""
+	deadline, attempt, asides, blocked := "", "", "", string(s.Blocked.Reason)
 	if s.Asides > 0 {
 		asides = fmt.Sprintf("%d failed deliveries are retried by themselves", s.Asides)
 	}
 	if s.Attempt > 0 {
 		attempt = fmt.Sprint(s.Attempt)
 	}
-	if !s.Deadline.IsZero() {
+	if rule := s.Blocked.Reason.Rule(); rule.Says != "" {
+		blocked = rule.Says + "; ended by " + rule.Ends
+	}
+	if !s.Deadline.IsZero() && s.WaitsFor != "" {
 		deadline = fmt.Sprintf("%s (%s): %s", relative(s.Deadline, s.AsOf), stamp(s.Deadline), map[string]string{
 			"answer": "the attempt counts as failed", "attempt": "the next attempt", "callback": "it counts as asleep",
-			"stream": "its stream is looked for again", "resumption": "its subscription is paused, so it waits on",
+			"stream": "its stream is looked for again",
 		}[s.WaitsFor])
 	}
 	fields := [][]string{
@@ -104,6 +110,7 @@ func (c *cli) consumer(ctx context.Context, args []string) error {
 		{"asides", asides},
 		{"failing since", since(s.FailingSince, s.AsOf)},
 		{"last error", s.LastError},
+		{"blocked", blocked},
 		{"hidden since", since(s.HiddenSince, s.AsOf)},
 		{"epoch", fmt.Sprint(s.Epoch)},
 		{"wake id", s.WakeID},

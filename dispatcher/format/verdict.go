@@ -16,8 +16,10 @@ type Verdict struct {
 	Reason string
 	// RetryAfter is how long, at least, the endpoint wants to be left alone; 0 if it did not say.
 	RetryAfter time.Duration
-	// Wait is the time until an attempt that was not made is made. If it is 0, the wait is the usual one for a slot.
-	Wait time.Duration
+	// Blocked is why the delivery waits; empty unless the result is fsm.AttemptBlocked. Wait is for how long; 0 is the
+	// usual time.
+	Blocked fsm.BlockReason
+	Wait    time.Duration
 }
 
 // Class is the kind of a failure: the value of a metric label.

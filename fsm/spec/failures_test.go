@@ -75,7 +75,7 @@ func TestFailures(t *testing.T) {
 		}
 	})
 	t.Run("what waits is released, and nothing else", func(t *testing.T) {
-		parked, _ := Park(c, at(0), first, time.Minute)
+		parked, _ := Park(c, at(0), first, fsm.BlockedSlot, time.Minute)
 		failed, _ := Fail(c, at(0), first, fsm.Failure{})
 		if got := ReleaseHeld(parked, at(time.Second)); !got.Deadline.Equal(at(time.Second).Now) || got.Attempt != 0 {
 			t.Errorf("parked: %+v", got)
@@ -121,24 +121,24 @@ func TestFailures(t *testing.T) {
 			t.Errorf("what is due is probed: %+v", probed)
 		}
 		out, e := Due(failed, at(2*time.Hour))
-		parked, _ := Park(out, at(2*time.Hour), e.Wake.Ref(), time.Minute)
+		parked, _ := Park(out, at(2*time.Hour), e.Wake.Ref(), fsm.BlockedSlot, time.Minute)
 		overdue, ok := Probe(parked, at(2*time.Hour+time.Second))
 		if !ok || overdue.Probed || !overdue.Nudged.IsZero() {
 			t.Errorf("what is overdue, and counts: %t, %+v", ok, overdue)
 		}
-		first, _ := Park(c, at(0), first, time.Hour)
+		first, _ := Park(c, at(0), first, fsm.BlockedSlot, time.Hour)
 		if held, ok := Probe(first, at(time.Minute)); !ok || held.Probed || !held.Deadline.Equal(at(time.Minute).Now) {
 			t.Errorf("what was held back, and has not failed: %t, %+v", ok, held)
 		}
 	})
 	t.Run("a parked attempt counts for nothing", func(t *testing.T) {
-		parked, _ := Park(c, at(0), first, time.Minute)
+		parked, _ := Park(c, at(0), first, fsm.BlockedSlot, time.Minute)
 		if parked.Attempt != 0 || parked.Sent || !parked.FirstFailure.IsZero() ||
 			!parked.Deadline.Equal(at(time.Minute).Now) {
 			t.Errorf("parked: %+v", parked)
 		}
-		if again, _ := Park(parked, at(time.Second), first, 0); !again.Deadline.Equal(at(time.Second).Now) ||
-			again.Attempt != 0 {
+		again, _ := Park(parked, at(time.Second), first, "", 0)
+		if !again.Deadline.Equal(at(time.Second).Now) || again.Attempt != 0 || parked.Held == "" || again.Held != "" {
 			t.Errorf("parked again for no time: %+v", again)
 		}
 		begun, e := Begin(parked, at(time.Minute), first, "a")
@@ -153,11 +153,11 @@ func TestFailures(t *testing.T) {
 			!again.Deadline.Equal(at(71*time.Second).Now) {
 			t.Errorf("the same call again: %+v, %+v", again, same.Wake)
 		}
-		if late, _ := Park(begun, at(time.Minute), first, time.Hour); !late.Sent {
+		if late, _ := Park(begun, at(time.Minute), first, fsm.BlockedSlot, time.Hour); !late.Sent {
 			t.Error("parked by a call that came late")
 		}
 		failed, _ := Fail(begun, at(time.Minute), wakeNow(begun).Ref(), fsm.Failure{})
-		if again, _ := Park(failed, at(2*time.Minute), first, 0); !again.Deadline.Equal(failed.Deadline) {
+		if again, _ := Park(failed, at(2*time.Minute), first, "", 0); !again.Deadline.Equal(failed.Deadline) {
 			t.Errorf("an attempt that was made and failed was parked: %+v", again)
 		}
 	})
@@ -174,10 +174,10 @@ func TestFailures(t *testing.T) {
 		}
 	})
 	t.Run("a resumption releases what was held back, and not what waits for its retry", func(t *testing.T) {
-		first, _ := Park(c, at(0), first, time.Hour)
+		first, _ := Park(c, at(0), first, fsm.BlockedSlot, time.Hour)
 		failed, _ := Fail(c, at(0), ref(c), fsm.Failure{})
 		due, e := Due(failed, at(time.Second))
-		retry, _ := Park(due, at(time.Second), e.Wake.Ref(), time.Hour)
+		retry, _ := Park(due, at(time.Second), e.Wake.Ref(), fsm.BlockedSlot, time.Hour)
 		for name, held := range map[string]fsm.Consumer{"a first attempt": first, "a retry that was due": retry} {
 			if got, e, ok := Resume(held, at(time.Minute)); !ok || e.Wake != nil ||
 				!got.Deadline.Equal(at(time.Minute).Now) || got.Attempt != held.Attempt ||
@@ -200,8 +200,8 @@ func TestFailures(t *testing.T) {
 	t.Run("time in which an attempt is parked does not count, however it ends", func(t *testing.T) {
 		failed, _ := Fail(c, at(0), first, fsm.Failure{RetryAfter: time.Second})
 		due, e := Due(failed, at(time.Second))
-		parked, _ := Park(due, at(time.Second), e.Wake.Ref(), time.Minute)
-		parked, _ = Park(parked, at(2*time.Second), e.Wake.Ref(), time.Minute)
+		parked, _ := Park(due, at(time.Second), e.Wake.Ref(), fsm.BlockedSlot, time.Minute)
+		parked, _ = Park(parked, at(2*time.Second), e.Wake.Ref(), fsm.BlockedSlot, time.Minute)
 		for name, tt := range map[string]struct {
 			end  func() fsm.Consumer
 			want time.Duration

@@ -76,7 +76,7 @@ func TestANudge(t *testing.T) {
 		{
 			"lasts while the attempt is held back", func(c fsm.Consumer, _ D) (fsm.Consumer, D) {
 				c = tried(c)
-				c, _ = Park(c, at(up), ref(c), time.Minute)
+				c, _ = Park(c, at(up), ref(c), fsm.BlockedSlot, time.Minute)
 				return c, up
 			},
 			3, func(D) D { return up + time.Minute }, false, true,
@@ -84,7 +84,7 @@ func TestANudge(t *testing.T) {
 		{
 			"lasts while nobody reports the attempt", func(c fsm.Consumer, _ D) (fsm.Consumer, D) {
 				c, _ = Due(tried(c), at(up+10*time.Second))
-				c, _ = Park(c, at(up+10*time.Second), ref(c), time.Minute)
+				c, _ = Park(c, at(up+10*time.Second), ref(c), fsm.BlockedSlot, time.Minute)
 				return c, up + 10*time.Second
 			},
 			3, func(D) D { return up + 70*time.Second }, false, true,
@@ -151,7 +151,7 @@ func TestANudge(t *testing.T) {
 func TestAnOperatorRetries(t *testing.T) {
 	nudgedBefore := ReleaseHeld(nudgeable(t), at(time.Minute))
 	nudgedBefore, _ = Due(nudgedBefore, at(time.Minute))
-	nudgedBefore, _ = Park(nudgedBefore, at(time.Minute), ref(nudgedBefore), time.Hour)
+	nudgedBefore, _ = Park(nudgedBefore, at(time.Minute), ref(nudgedBefore), fsm.BlockedSlot, time.Hour)
 	for name, c := range map[string]fsm.Consumer{"failed": nudgeable(t), "nudged, and held back": nudgedBefore} {
 		c, ok := Retry(c, at(2*time.Minute))
 		c, e := Due(c, at(2*time.Minute))
@@ -163,7 +163,7 @@ func TestAnOperatorRetries(t *testing.T) {
 		}
 	}
 	out := waking("10", "11")
-	parked, _ := Park(out, at(0), ref(out), time.Minute)
+	parked, _ := Park(out, at(0), ref(out), fsm.BlockedSlot, time.Minute)
 	if c, ok := Retry(parked, at(time.Second)); !ok || !c.Deadline.Equal(at(time.Second).Now) {
 		t.Errorf("parked: %+v", c)
 	}

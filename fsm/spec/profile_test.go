@@ -111,7 +111,7 @@ func TestOnlyWhatIsReportedCountsAsAnAttempt(t *testing.T) {
 			},
 			"it was parked": func(c fsm.Consumer) (fsm.Consumer, Effects) {
 				out := ref(c)
-				c, _ = Park(c, at(0), out, 0)
+				c, _ = Park(c, at(0), out, fsm.BlockedSlot, 0)
 				return Begin(c, at(time.Second), out, "a")
 			},
 		} {
@@ -142,7 +142,9 @@ func TestAReportIsOfTheSendingThatItNames(t *testing.T) {
 		"failed": func(r fsm.WakeRef) (fsm.Consumer, Effects) {
 			return Fail(again, at(time.Minute), r, fsm.Failure{Profile: pushing.Profile()})
 		},
-		"was parked": func(r fsm.WakeRef) (fsm.Consumer, Effects) { return Park(again, at(time.Minute), r, time.Hour) },
+		"was parked": func(r fsm.WakeRef) (fsm.Consumer, Effects) {
+			return Park(again, at(time.Minute), r, fsm.BlockedSlot, time.Hour)
+		},
 	} {
 		if c, _ := late(ref(first)); !reflect.DeepEqual(c, again) {
 			t.Errorf("the first sending %s late: %+v, want %+v", name, c, again)

@@ -38,7 +38,7 @@ func wakeIfPending(c *fsm.Consumer, env Env) *fsm.Wake {
 func begin(c *fsm.Consumer, env Env) {
 	c.Epoch, c.WakeID, c.WokeAt = max(c.Epoch, env.Base)+1, env.WakeID, env.Now
 	c.Moved, c.Attempt, c.Handed, c.Sent, c.Span, c.Again = false, 0, 0, false, 0, false
-	c.Nudged, c.Probed, c.Holder = time.Time{}, false, fsm.Holder{}
+	c.Nudged, c.Probed, c.Holder, c.Held = time.Time{}, false, fsm.Holder{}, ""
 }
 
 // beginAnew makes a wake that may be lost a new one. The delivery of a push is still the same: its attempts count on.
@@ -58,7 +58,7 @@ func handOut(c *fsm.Consumer, env Env) (e Effects) {
 		e.Ended = ended(*c, fsm.EndLost)
 		beginAnew(c, env)
 	}
-	c.Attempt, c.Handed, c.Sent = c.Attempt+1, c.Handed+1, true
+	c.Attempt, c.Handed, c.Sent, c.Held = c.Attempt+1, c.Handed+1, true, ""
 	c.Deadline = env.Now.Add(patience(*c, env.Timing))
 	e.Wake = wakeNow(*c)
 	e.Wake.Nudged = env.Now.Before(c.Nudged)

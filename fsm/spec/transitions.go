@@ -239,8 +239,10 @@ func Fail(c fsm.Consumer, env Env, r fsm.WakeRef, f fsm.Failure) (fsm.Consumer, 
 }
 
 // Park takes back the attempt that was handed out and not begun: it waits for this long, unless Begin hands it out.
-// Parked again, it waits from then on.
-func Park(c fsm.Consumer, env Env, r fsm.WakeRef, wait time.Duration) (fsm.Consumer, Effects) {
+// Parked again, it waits from then on. Without a reason, it is handed back.
+func Park(
+	c fsm.Consumer, env Env, r fsm.WakeRef, why fsm.BlockReason, wait time.Duration,
+) (fsm.Consumer, Effects) {
 	if !Current(c, r) || c.State != fsm.Waking || c.Handed != r.Handed || !c.HiddenAt.IsZero() {
 		return c, Effects{}
 	}
@@ -253,7 +255,7 @@ func Park(c fsm.Consumer, env Env, r fsm.WakeRef, wait time.Duration) (fsm.Consu
 	case c.Retired || c.Attempt != r.Attempt-1:
 		return c, Effects{}
 	}
-	c.Deadline = env.Now.Add(wait)
+	c.Held, c.Deadline = why, env.Now.Add(wait)
 	return c, Effects{}
 }
 

@@ -56,17 +56,24 @@ type consumerBody struct {
 	WokenAt *time.Time `json:"woken_at,omitempty"`
 	Attempt int        `json:"attempt,omitempty"`
 	// WaitsFor is what happens at the deadline if nothing comes before: "answer" (the attempt counts as failed), or
-	// "attempt" (the next one is made). It may also be "resumption" (the subscription is paused, so the attempt waits
-	// on). The others are "callback" (the consumer counts as asleep) and "stream" (the stream is looked for again).
+	// "attempt" (the next one is made, or looked at again), "callback" (the consumer counts as asleep) or "stream" (the
+	// stream is looked for again).
 	WaitsFor     string     `json:"waits_for,omitempty"`
 	Deadline     *time.Time `json:"deadline,omitempty"`
 	FailingSince *time.Time `json:"failing_since,omitempty"`
 	LastError    string     `json:"last_error,omitempty"`
-	HiddenSince  *time.Time `json:"hidden_since,omitempty"`
+	// Blocked says why it gets no delivery now.
+	Blocked     *blockedBody `json:"blocked,omitempty"`
+	HiddenSince *time.Time   `json:"hidden_since,omitempty"`
 	// Streams and Asides are only in the answer about one consumer. Asides counts the consumers that are AsideOf it.
 	Streams []consumerStream `json:"streams,omitempty"`
 	Asides  int              `json:"asides,omitempty"`
 	AsOf    *time.Time       `json:"as_of,omitempty"`
+}
+
+type blockedBody struct {
+	Reason fsm.BlockReason `json:"reason"`
+	By     string          `json:"by,omitempty"`
 }
 
 type consumerStream struct {
@@ -86,16 +93,19 @@ type consumersBody struct {
 func (f *Face) consumerBody(ctx context.Context, c fsm.Consumer, now time.Time) consumerBody {
 	c = c.AsOf(now)
 	of, _ := fsm.AsideOf(c.ID)
-	waits := waitsFor(c)
-	if waits == "attempt" && f.Control.Paused(ctx, c) {
-		waits = "resumption"
+	waits, blocked := waitsFor(c), (*blockedBody)(nil)
+	if why := c.Blocked(now, f.Control.Paused(ctx, c)); why != "" {
+		blocked = &blockedBody{why, why.Rule().By}
+		if why == fsm.BlockedPaused {
+			waits = "" // whatever is due then waits on
+		}
 	}
 	return consumerBody{
 		ID: c.ID, Subscription: c.Subscription, Primary: c.Primary, AsideOf: of,
 		Partition: f.Control.View.PartitionOf(c.Primary), State: c.State,
 		Condition: string(c.Condition()), Epoch: c.Epoch, WakeID: c.WakeID, WokenAt: web.Time(c.WokeAt),
 		Attempt:  c.Attempt,
-		WaitsFor: waits, Deadline: web.Time(c.Deadline),
+		WaitsFor: waits, Blocked: blocked, Deadline: web.Time(c.Deadline),
 		FailingSince: web.Time(c.FirstFailure), LastError: c.LastError, HiddenSince: web.Time(c.HiddenAt),
 	}
 }

@@ -154,7 +154,7 @@ func TestOperatorPausesASubscription(t *testing.T) {
 	}
 	waiting := fsm.ConsumerID("a", "/a/0")
 	h.Change(waiting, func(c *fsm.Consumer) { c.State, c.Deadline = fsm.Waking, h.Clock().Add(time.Minute) })
-	shows := func(when string, paused any, waitsFor string) {
+	shows := func(when string, paused, waitsFor any, blocked string) {
 		t.Helper()
 		for _, a := range []ports.Answer{
 			h.API("GET", target, ""), h.API("PUT", target, hook), h.API("PATCH", target, `{"description":"d"}`),
@@ -170,22 +170,23 @@ func TestOperatorPausesASubscription(t *testing.T) {
 		} else if since := rows[0]["paused_since"]; (since != nil) != (paused != nil) {
 			t.Errorf("%s it is paused since %v", when, since)
 		}
-		if a := h.Operator("GET", "/api/v1/consumers/"+waiting, ""); a.Body["waits_for"] != waitsFor {
+		if a := h.Operator("GET", "/api/v1/consumers/"+waiting, ""); a.Body["waits_for"] != waitsFor ||
+			!strings.Contains(fmt.Sprint(a.Body["blocked"]), blocked) {
 			t.Errorf("%s a consumer is %s", when, a.Text)
 		}
 	}
-	shows("before", nil, "attempt")
+	shows("before", nil, "attempt", "<nil>")
 	for _, again := range []string{"", "{}"} {
 		if a := h.Operator("POST", pause, again); a.Status != 200 || a.Body["subscription_id"] != "a" ||
 			a.Body["consumers"] != 3.0 {
 			t.Errorf("paused: %d %s", a.Status, a.Text)
 		}
-		shows("paused", true, "resumption")
+		shows("paused", true, nil, "map[by:operator reason:paused]")
 	}
 	if a := h.Operator("POST", "/api/v1/subscriptions/a/resume", ""); a.Status != 200 {
 		t.Errorf("resumed: %d %s", a.Status, a.Text)
 	}
-	shows("resumed", nil, "attempt")
+	shows("resumed", nil, "attempt", "<nil>")
 	h.Store.Fail(fsm.ErrUnavailable)
 	h.Want(h.Operator("POST", pause, ""), 503, fsm.CodeUnavailable, "")
 }

@@ -33,6 +33,7 @@
 --     `born` is the epoch that it was made with, if it was made with a profile.
 --     `span` is an epoch, and how many events or bytes the first attempt brought that failed in it (fsm.Consumer.Span).
 --     `holder` is an epoch, and fsm.Consumer.Holder in it: its number, and by whom.
+--     `held` is an epoch, the number of the attempt handed out before, and fsm.Consumer.Held since then.
 --     `nudged` is an epoch, fsm.Consumer.Nudged in it, ms, and "probed" if it is Probed.
 --     `again` is the epoch in which an attempt that may have been sent was last taken back.
 --     `past:<stream>` is the stream's tail when the consumer was given up.

@@ -112,7 +112,7 @@ func TestAnEndpointThatIsDownIsProbedOverReplicas(t *testing.T) {
 	for i := fsm.DownAfter; i < fsm.DownAfter+streams; i++ {
 		events = append(events, p.add(path(i), i, i+1))
 	}
-	held := fmt.Sprintf(`reveille_delivery_attempts_total{outcome="held",status="none",subscription=%q}`, p.sub.ID)
+	held := fmt.Sprintf(`reveille_delivery_attempts_total{outcome="blocked",status="none",subscription=%q}`, p.sub.ID)
 	harness.Eventually(t, harness.Wait, "deliveries of all streams are held back", func() error {
 		n := 0.0
 		for _, r := range f.replicas {

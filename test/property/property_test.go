@@ -643,7 +643,7 @@ func (h *history) resumed(id string) {
 
 // heldBack is an attempt that is due and not begun, as that of a subscription that is paused. Some are resumed.
 func (h *history) heldBack(wake fsm.Wake) {
-	h.parked(wake.Ref(), time.Hour)
+	h.parked(wake.Ref(), fsm.BlockedPaused, time.Hour)
 	if h.calls%4 > 0 {
 		h.agree("an attempt is held back")
 		h.draw.Nonce += "x"
@@ -651,10 +651,10 @@ func (h *history) heldBack(wake fsm.Wake) {
 	}
 }
 
-func (h *history) parked(r fsm.WakeRef, wait time.Duration) {
-	got, err := h.store.Park(h.ctx, r, wait)
+func (h *history) parked(r fsm.WakeRef, why fsm.BlockReason, wait time.Duration) {
+	got, err := h.store.Park(h.ctx, r, why, wait)
 	h.must(err)
-	want, err := h.spec.Park(h.ctx, r, wait)
+	want, err := h.spec.Park(h.ctx, r, why, wait)
 	h.must(err)
 	h.outcome("park", got, want)
 }
@@ -820,7 +820,7 @@ func (h *history) flaps() {
 			h.dueAt(false)
 			for _, wake := range h.refs[from:] {
 				h.newNonce()
-				h.parked(wake.Ref(), time.Minute)
+				h.parked(wake.Ref(), fsm.BlockedSlot, time.Minute)
 			}
 			h.probeWake(sub)
 		default:
@@ -838,7 +838,7 @@ func (h *history) flaps() {
 			case "asks for a pause":
 				fails(wake, fsm.Failure{RetryAfter: 2 * time.Minute})
 			case "held":
-				h.parked(wake.Ref(), time.Minute)
+				h.parked(wake.Ref(), fsm.BlockedSlot, time.Minute)
 			case "later":
 				h.draw.Now = h.draw.Now.Add(time.Second)
 			case "taken":
@@ -948,7 +948,7 @@ func (h *history) answer() {
 		h.failed(wake, f)
 	case "park":
 		wait := rapid.SampledFrom([]time.Duration{0, time.Minute}).Draw(h.t, "parked for")
-		h.parked(r, wait)
+		h.parked(r, rapid.SampledFrom([]fsm.BlockReason{fsm.BlockedSlot, fsm.BlockedDown, ""}).Draw(h.t, "why"), wait)
 	case "begin":
 		by := h.pick("by", []string{"a", "b"})
 		got, err := h.store.Begin(h.ctx, r, by)

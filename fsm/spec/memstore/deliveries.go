@@ -98,10 +98,12 @@ func (s *Store) Fail(ctx context.Context, r fsm.WakeRef, f fsm.Failure) (o fsm.O
 }
 
 // Park implements dispatcher.DeliveryStore.
-func (s *Store) Park(ctx context.Context, r fsm.WakeRef, wait time.Duration) (fsm.Outcome, error) {
+func (s *Store) Park(
+	ctx context.Context, r fsm.WakeRef, why fsm.BlockReason, wait time.Duration,
+) (fsm.Outcome, error) {
 	return s.transit(ctx, r, func(c fsm.Consumer, env spec.Env) (fsm.Consumer, spec.Effects) {
-		return spec.Park(c, env, r, wait)
-	}, "Park", r, wait)
+		return spec.Park(c, env, r, why, wait)
+	}, "Park", r, why, wait)
 }
 
 // Begin implements dispatcher.DeliveryStore.
