@@ -47,7 +47,7 @@ func (d *Dispatcher) perform(sl slot, sub fsm.Subscription, w fsm.Wake) bool {
 }
 
 func (d *Dispatcher) finished(ctx context.Context, sl slot, a *attempt) {
-	out := d.record(ctx, sl, a)
+	out := d.settle(ctx, sl, a)
 	d.release(sl)
 	d.follow(out)
 }

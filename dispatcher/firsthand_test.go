@@ -136,7 +136,7 @@ func TestWhatTellsOfADeliveryMakesNoDelivery(t *testing.T) {
 			ways[stage.name+" it is "+r.String()] = way{prepare: func(d *Dispatcher) {
 				steps := stage.of(&d.stages)
 				end := func(_ context.Context, a *attempt) bool {
-					if steps == &d.stages.prepare && a.kind.load == nil { // what record needs of prepare
+					if steps == &d.stages.prepare && a.kind.load == nil { // what settle needs of prepare
 						d.prepare(t.Context(), a)
 					}
 					return a.ends(format.Verdict{Result: r, Class: format.ClassOther, Reason: "so it is"})

@@ -10,7 +10,7 @@ import (
 	"reveille/fsm"
 )
 
-// stages are what each attempt passes, in this order, before it is recorded. A stage has any number of steps.
+// stages are what each attempt passes, in this order, before it is settled. A stage has any number of steps.
 type stages struct {
 	// prepare finds what to deliver, and how. It reads nothing for an endpoint that is left alone.
 	prepare []step

@@ -42,7 +42,7 @@ func TestNothingIsLeftOfAnAttempt(t *testing.T) {
 }
 
 // TestEachStageTakesAnotherStep holds that a step can be put into any stage, and what it can do there. If the step ends
-// the attempt, no further step runs, and the attempt is recorded all the same.
+// the attempt, no further step runs, and the attempt is settled all the same.
 func TestEachStageTakesAnotherStep(t *testing.T) {
 	ends := func(r fsm.AttemptResult) step {
 		return func(_ context.Context, a *attempt) bool {
@@ -60,27 +60,27 @@ func TestEachStageTakesAnotherStep(t *testing.T) {
 	}
 	for name, test := range map[string]struct {
 		add func(*stages)
-		// requests has the X-Added header of each request that arrives; recorded is the call to the store.
+		// requests has the X-Added header of each request that arrives; settled is the call to the store.
 		requests []string
-		recorded string
+		settled  string
 	}{
-		"none is added": {add: func(*stages) {}, requests: []string{""}, recorded: "Accept"},
+		"none is added": {add: func(*stages) {}, requests: []string{""}, settled: "Accept"},
 		"prepare finds nothing to deliver": {
-			add:      func(s *stages) { s.prepare = append(s.prepare, ends(fsm.AttemptDone)) },
-			recorded: "Finish",
+			add:     func(s *stages) { s.prepare = append(s.prepare, ends(fsm.AttemptDone)) },
+			settled: "Finish",
 		},
 		"allow has it wait": {
-			add:      func(s *stages) { s.allow = append(s.allow, waits) },
-			recorded: "Park",
+			add:     func(s *stages) { s.allow = append(s.allow, waits) },
+			settled: "Park",
 		},
 		"build adds to the request": {
 			add:      func(s *stages) { s.build = append(s.build, marks) },
-			requests: []string{"yes"}, recorded: "Accept",
+			requests: []string{"yes"}, settled: "Accept",
 		},
-		"send by another way": {add: func(s *stages) { s.send = []step{answers} }, recorded: "Accept"},
+		"send by another way": {add: func(s *stages) { s.send = []step{answers} }, settled: "Accept"},
 		"judge before the format does": {
 			add:      func(s *stages) { s.judge = append([]step{ends(fsm.AttemptRetired)}, s.judge...) },
-			requests: []string{""}, recorded: "Fail",
+			requests: []string{""}, settled: "Fail",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -96,7 +96,7 @@ func TestEachStageTakesAnotherStep(t *testing.T) {
 				d.cfg.Outcomes.Observe(router.Observer{Attempt: func(a fsm.Attempt) { attempts = append(attempts, a) }})
 			})
 			f.Deliver(f.store.event(f.store.addSubscription("s", hook), "/s/1", "0005"))
-			f.store.untilCalls(t, test.recorded, 1)
+			f.store.untilCalls(t, test.settled, 1)
 			f.stop()
 			close(requests)
 			var arrived []string

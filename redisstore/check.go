@@ -112,7 +112,7 @@ func (s *Store) setOnce(ctx context.Context, field, value string) (string, error
 }
 
 // freshFor is the age at which every partition of a database has an incarnation on record for sure. In a new database,
-// lease.lua records it within a few seconds. A partition that lost its incarnation cannot tell that it ever had one.
+// lease.lua stores it within a few seconds. A partition that lost its incarnation cannot tell that it ever had one.
 const freshFor = 15 * time.Second
 
 // readAge reads when the database was first used, and stores when it stops being new.

@@ -19,7 +19,7 @@ const fewConsumers = 200
 // If few consumers and dead letters are left, this call removes them. Otherwise the replica that owns their partition
 // does (clear).
 //
-// Each step records the work that is left, so a crash in between leaves no consumer behind. The list remembers which
+// Each step stores the work that is left, so a crash in between leaves no consumer behind. The list remembers which
 // generations the partitions were not told of. Each partition remembers the generations whose consumers it has to
 // remove.
 func (s *Store) DeleteSubscription(ctx context.Context, id string) error {
@@ -68,7 +68,7 @@ type dropping struct {
 }
 
 // markDeleted tells all partitions that a generation is no longer on a version of the list, and removes its delivery
-// log. It then records that they were told. It returns where the generation has consumers or dead letters left.
+// log. It then stores that they were told. It returns where the generation has consumers or dead letters left.
 func (s *Store) markDeleted(
 	ctx context.Context, id, generation string, version int64,
 ) (left []dropping, err error) {

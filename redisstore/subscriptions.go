@@ -16,9 +16,9 @@ import (
 	"reveille/fsm/cache"
 )
 
-// record is a subscription as it is stored. A field that a change may empty is stored even if it is empty. If it were
-// left out, it would stay as it was in the former record.
-type record struct {
+// storedSubscription is the record of a subscription. A field that a change may empty is stored even if it is empty. If
+// it were left out, it would stay as it was in the former record.
+type storedSubscription struct {
 	ID          string                 `json:"id"`
 	Generation  string                 `json:"generation"`
 	Owner       string                 `json:"owner,omitempty"` // never changes
@@ -56,7 +56,7 @@ type record struct {
 // encodeSubscription returns the record of a subscription. From was, the former record if there is one, it keeps the
 // fields that this version of the program does not know.
 func encodeSubscription(s fsm.Subscription, was string) (string, error) {
-	text, err := json.Marshal(record{
+	text, err := json.Marshal(storedSubscription{
 		ID: s.ID, Generation: s.Generation, Owner: s.Owner, Pattern: s.Pattern, Webhook: s.Webhook, Secret: s.Secret,
 		Description: s.Description, Mode: s.Mode, Format: s.Format, Signature: s.Signature,
 		Start: s.Start, Batch: s.Batch, Ordering: s.Ordering, Timeout: s.Timeout.Milliseconds(),
@@ -83,7 +83,7 @@ func encodeSubscription(s fsm.Subscription, was string) (string, error) {
 }
 
 func decodeSubscription(s string) (fsm.Subscription, error) {
-	var r record
+	var r storedSubscription
 	if err := json.Unmarshal([]byte(s), &r); err != nil {
 		// The error must not contain the text, which holds secrets. The ID is known if only another field has a wrong
 		// type.

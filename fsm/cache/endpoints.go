@@ -97,7 +97,7 @@ func (v *Endpoints) Ahead(generation string) time.Duration {
 	return 0
 }
 
-// Note records what the store has answered about an endpoint, at a time by its clock, unless there is later news. For
+// Note takes in what the store has answered about an endpoint, at a time by its clock, unless there is later news. For
 // an endpoint that is not in trouble, Version is the version of the list.
 func (v *Endpoints) Note(s fsm.EndpointState, now time.Time) {
 	v.mu.Lock()
@@ -119,7 +119,7 @@ func (v *Endpoints) note(s fsm.EndpointState, now time.Time) {
 	}
 }
 
-// Replace records the whole list in a version, at a time by the store's clock.
+// Replace takes in the whole list in a version, at a time by the store's clock.
 func (v *Endpoints) Replace(all []fsm.EndpointState, version int64, now time.Time) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -135,7 +135,7 @@ func (v *Endpoints) Replace(all []fsm.EndpointState, version int64, now time.Tim
 	v.version, v.loaded = version, true
 }
 
-// Change records what has changed up to a version of the list, at a time by the store's clock. Endpoints that left the
+// Change takes in what has changed up to a version of the list, at a time by the store's clock. Endpoints that left the
 // list come as the zero Endpoint.
 func (v *Endpoints) Change(changed []fsm.EndpointState, version int64, now time.Time) {
 	v.mu.Lock()

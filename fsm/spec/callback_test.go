@@ -78,7 +78,7 @@ func TestCallbackOrder(t *testing.T) {
 			t.Errorf("%q, %+v", r.Code, after)
 		}
 	})
-	t.Run("acks below the recorded offset and for other streams are ignored", func(t *testing.T) {
+	t.Run("acks below the stored offset and for other streams are ignored", func(t *testing.T) {
 		after, r := Callback(c, at(0), true,
 			callback(c, func(cb *fsm.Callback) {
 				cb.Acks = []fsm.Ack{{Path: "/a", Offset: "09"}, {Path: "/z", Offset: "99"}}

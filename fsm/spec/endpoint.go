@@ -6,7 +6,7 @@ import (
 	"reveille/fsm"
 )
 
-// FailEndpoint records a failed delivery.
+// FailEndpoint takes in a failed delivery.
 func FailEndpoint(e fsm.Endpoint, now time.Time, f fsm.EndpointFailure) fsm.Endpoint {
 	if e.Since.IsZero() {
 		e.Since = now
@@ -53,7 +53,7 @@ func ProbeEndpoint(e fsm.Endpoint, now time.Time, patience time.Duration) (fsm.E
 	return e, fsm.Probe{Allowed: true, Slot: e.Next}
 }
 
-// ReturnProbe records that a probe is over without success or failure. If it was not sent, the next one follows at
+// ReturnProbe takes in that a probe is over without success or failure. If it was not sent, the next one follows at
 // once. If it was sent, the endpoint most often refused its events for good. An endpoint that answers need not be left
 // alone for long, so the pauses begin anew.
 func ReturnProbe(e fsm.Endpoint, now time.Time, slot time.Time, sent bool) fsm.Endpoint {
@@ -66,8 +66,8 @@ func ReturnProbe(e fsm.Endpoint, now time.Time, slot time.Time, sent bool) fsm.E
 	return e
 }
 
-// RecoverEndpoint records that a delivery was answered with a 2xx. It may have begun before the endpoint asked to wait,
-// so the wait goes on.
+// RecoverEndpoint takes in that a delivery was answered with a 2xx. It may have begun before the endpoint asked to
+// wait, so the wait goes on.
 func RecoverEndpoint(e fsm.Endpoint, now time.Time) fsm.Endpoint {
 	if e.AskedToWait(now) {
 		return fsm.Endpoint{Until: e.Until}
@@ -75,7 +75,7 @@ func RecoverEndpoint(e fsm.Endpoint, now time.Time) fsm.Endpoint {
 	return fsm.Endpoint{}
 }
 
-// RetryEndpoint records that an operator asks for attempts now. Unless the endpoint is down, its record begins anew. If
+// RetryEndpoint takes in that an operator asks for attempts now. Unless the endpoint is down, its state begins anew. If
 // it is down, the wait that it has asked for is over. The next probe may begin; a probe that is out goes on.
 func RetryEndpoint(e fsm.Endpoint, now time.Time) fsm.Endpoint {
 	if !e.Down() {

@@ -137,7 +137,7 @@ func Observe(c fsm.Consumer, env Env, path string, tail fsm.Offset) (fsm.Consume
 	return c, Effects{Wake: wakeIfPending(&c, env), Revived: revived}
 }
 
-// Hide records that upstream reports the primary stream as gone. The consumer keeps its offsets until upstream has
+// Hide takes in that upstream reports the primary stream as gone. The consumer keeps its offsets until upstream has
 // reported it for all of the grace. A time in which upstream could not be asked and may well have had the stream
 // interrupts the grace.
 func Hide(c fsm.Consumer, env Env, a fsm.Absence) (fsm.Consumer, Effects) {
@@ -297,7 +297,7 @@ func Accept(c fsm.Consumer, env Env, r fsm.WakeRef) (fsm.Consumer, Effects) {
 	return c, Effects{}
 }
 
-// Finish records that an attempt was answered 2xx with "done" (webhook spec, Synchronous Done). It acks everything up
+// Finish takes in that an attempt was answered 2xx with "done" (webhook spec, Synchronous Done). It acks everything up
 // to the tails that the attempt was sent with, and no more: the worker has not seen what landed later. A tail beyond
 // the noted one belongs to a stream that was deleted since.
 func Finish(c fsm.Consumer, env Env, r fsm.WakeRef, seen []fsm.StreamTail) (fsm.Consumer, Effects) {
@@ -314,7 +314,7 @@ func Finish(c fsm.Consumer, env Env, r fsm.WakeRef, seen []fsm.StreamTail) (fsm.
 	return finished(c, env)
 }
 
-// Deliver records that the events of an attempt were delivered, or are dead: the consumer goes on behind them. Dead
+// Deliver takes in that the events of an attempt were delivered, or are dead: the consumer goes on behind them. Dead
 // events leave a letter, once. The read of the events has shown how far the stream goes, which may be news to the
 // store.
 func Deliver(c fsm.Consumer, env Env, r fsm.WakeRef, d fsm.Delivered) (fsm.Consumer, Effects) {

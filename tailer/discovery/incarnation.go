@@ -25,7 +25,7 @@ const (
 )
 
 // mark identifies the incarnation of the registry stream that was read, whatever its length. It is stored with the
-// position, as one record (fsm.RegistryPlace).
+// position, as one value (fsm.RegistryPlace).
 type mark struct {
 	// Piece covers messages that were read. N is 0 if there were none yet.
 	Piece piece `json:"piece"`

@@ -402,7 +402,7 @@ func (h *history) failOver() {
 // before the latest deletions.
 func (h *history) link() {
 	path, tail := h.pick("path", primaries), h.offset("tail")
-	stream := h.record(path)
+	stream := h.streamAt(path)
 	if !stream.Found() {
 		stream = h.noteAs(path, fsm.NewStream(path, ""))
 	}
@@ -429,8 +429,8 @@ func (h *history) link() {
 	h.unsettled[path] = true
 }
 
-// record reads a stream's record.
-func (h *history) record(path string) fsm.Stream {
+// streamAt reads a stream's record.
+func (h *history) streamAt(path string) fsm.Stream {
 	h.newNonce()
 	got, err := h.store.Stream(h.ctx, path)
 	h.must(err)
@@ -461,7 +461,7 @@ func (h *history) note() {
 	path := h.pick("path", primaries)
 	seen := rapid.SampledFrom([]fsm.Offset{"", "0001", "9"}).Draw(h.t, "seen")
 	n := fsm.NewStream(path, seen)
-	n.Stamp = h.stamp(h.record(path))
+	n.Stamp = h.stamp(h.streamAt(path))
 	n.Begin = rapid.SampledFrom([]fsm.Offset{n.Begin, fsm.Start}).Draw(h.t, "begin")
 	n.Lost = rapid.SampledFrom([]int64{0, 1, math.MaxInt64 >> 10}).Draw(h.t, "unnoted through")
 	h.noteAs(path, n)
@@ -469,7 +469,7 @@ func (h *history) note() {
 
 func (h *history) forget() {
 	path := h.pick("path", primaries)
-	stamp, others := h.stamp(h.record(path)), rapid.Bool().Draw(h.t, "read by others")
+	stamp, others := h.stamp(h.streamAt(path)), rapid.Bool().Draw(h.t, "read by others")
 	h.newNonce()
 	got, err := h.store.ForgetStream(h.ctx, path, stamp, others)
 	h.must(err)
@@ -523,7 +523,7 @@ func (h *history) restartAt(path string, was, tail fsm.Offset) {
 func (h *history) deleted() {
 	path := h.pick("path", paths)
 	of := time.Time{}
-	switch record := h.record(path); rapid.SampledFrom([]string{"whichever", "this", "another"}).Draw(h.t, "of") {
+	switch record := h.streamAt(path); rapid.SampledFrom([]string{"whichever", "this", "another"}).Draw(h.t, "of") {
 	case "this":
 		of = record.First
 	case "another":
@@ -534,7 +534,7 @@ func (h *history) deleted() {
 
 // deletedAt has a stream deleted that has a record from a moment on; whichever there is for none.
 func (h *history) deletedAt(path string, of time.Time) {
-	before := h.record(path)
+	before := h.streamAt(path)
 	dealt := of.IsZero() || before.Found() && of.Equal(before.First)
 	if dealt {
 		h.noteReaders(path)
@@ -555,7 +555,7 @@ func (h *history) deletedAt(path string, of time.Time) {
 	wantTaken, err := h.spec.TakeDeletion(h.ctx, path)
 	h.must(err)
 	h.same("whether the deletion of "+path+" was taken", taken, wantTaken)
-	if dealt && !h.record(path).Found() && rapid.Bool().Draw(h.t, "shown by an answer from before") {
+	if dealt && !h.streamAt(path).Found() && rapid.Bool().Draw(h.t, "shown by an answer from before") {
 		shown := fsm.NewStream(path, "0001")
 		shown.Stamp = before.Stamp
 		if s := h.noteAs(path, shown); s.Found() {

@@ -16,8 +16,8 @@ func (t *tx) nextStamp() int64 {
 	return t.db.stamp
 }
 
-// record returns a stream's record, or a substitute if there is none.
-func (t *tx) record(path string) fsm.Stream {
+// streamAt returns a stream's record, or a substitute if there is none.
+func (t *tx) streamAt(path string) fsm.Stream {
 	p := t.home(path)
 	t.fence(p)
 	if s, there := p.records[path]; there {
@@ -40,7 +40,7 @@ func (t *tx) dropRecord(p *partition, path string) {
 // Stream implements discovery.RecordStore.
 func (s *Store) Stream(ctx context.Context, path string) (stream fsm.Stream, err error) {
 	err = s.call(ctx, func(t *tx) error {
-		stream = t.record(path)
+		stream = t.streamAt(path)
 		return nil
 	}, "Stream", path)
 	return stream, err
@@ -51,7 +51,7 @@ func (s *Store) NoteStream(
 	ctx context.Context, n fsm.Stream, look time.Duration,
 ) (stream fsm.Stream, done bool, err error) {
 	err = s.call(ctx, func(t *tx) error {
-		there, till := t.record(n.Path), time.UnixMicro(t.micros()).Add(look)
+		there, till := t.streamAt(n.Path), time.UnixMicro(t.micros()).Add(look)
 		switch {
 		case !there.Found() && n.Present() && n.Stamp != there.Stamp:
 		case !there.Found():
@@ -80,7 +80,7 @@ func (s *Store) NoteStream(
 func (s *Store) LinkStream(ctx context.Context, path string, l fsm.Linking) (reply fsm.LinkReply, err error) {
 	err = s.call(ctx, func(t *tx) error {
 		p := t.home(path)
-		there := t.record(path)
+		there := t.streamAt(path)
 		if reply.Done = there.Found() && there.Stamp == l.Stamp; !reply.Done {
 			reply.Stream = there
 			return nil

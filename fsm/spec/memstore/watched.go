@@ -111,7 +111,7 @@ func (s *Store) Deleted(
 		}
 		if d.Anew {
 			n := fsm.NewStream(path, "")
-			n.Lost, n.Stamp = t.record(path).Lost, t.nextStamp()
+			n.Lost, n.Stamp = t.streamAt(path).Lost, t.nextStamp()
 			// First is the Stamp, which no earlier record had.
 			n.First, n.Until = time.UnixMicro(n.Stamp), time.UnixMicro(t.micros())
 			if d.Doubt {

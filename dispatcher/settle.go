@@ -18,8 +18,8 @@ const (
 	reportRetryMax = 2 * time.Second
 )
 
-// record reports the result of an attempt to the observers and the store. It returns what the store asks for.
-func (d *Dispatcher) record(ctx context.Context, sl slot, a *attempt) fsm.Outcome {
+// settle reports the result of an attempt to the observers and the store. It returns what the store asks for.
+func (d *Dispatcher) settle(ctx context.Context, sl slot, a *attempt) fsm.Outcome {
 	over := a.over()
 	d.traces.end(ctx, over)
 	d.noteStanding(sl, over)
