@@ -45,7 +45,7 @@ func (d *Dispatcher) place(wakes []fsm.Wake) bool {
 			continue
 		}
 		d.unlisted = append(d.unlisted, w)
-		signal(d.unlistedReady)
+		d.unlistedReady.Ring()
 	}
 	return true
 }
@@ -53,13 +53,6 @@ func (d *Dispatcher) place(wakes []fsm.Wake) bool {
 func subscriptionOf(c *cache.Catalog, w fsm.Wake) (fsm.Subscription, bool) {
 	sub, ok := c.Get(w.Subscription)
 	return sub, ok && sub.Generation == w.Generation
-}
-
-func signal(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default: // its reader will be woken anyway
-	}
 }
 
 // placeOne sends a wake or queues it. d.mu is held.

@@ -21,6 +21,7 @@ import (
 	"go.uber.org/zap"
 
 	"reveille/fsm"
+	"reveille/fsm/bell"
 	"reveille/fsm/router"
 	"reveille/fsm/span"
 	"reveille/fsm/throttle"
@@ -200,7 +201,7 @@ type Dispatcher struct {
 	work chan func() bool
 
 	// Each of these wakes the goroutines that work through what waits: toParkNow and toPark, unlisted, toAsk, and back.
-	parkReady, unlistedReady, askReady, backReady chan struct{}
+	parkReady, unlistedReady, askReady, backReady bell.Bell
 	// name is what the store knows this process by, as it asks for attempts (Begin).
 	name string
 
@@ -241,10 +242,10 @@ func New(cfg Config) (*Dispatcher, error) {
 		guard:         newGuard(cfg.AllowInsecure, cfg.AllowCIDRs, cfg.resolver),
 		outage:        &outage{cfg.Outage, cfg.Logger, cfg.Clock},
 		traces:        tracing{span.New(cfg.Tracer, "reveille/dispatcher")},
-		parkReady:     make(chan struct{}, parkers),
-		unlistedReady: make(chan struct{}, 1),
-		askReady:      make(chan struct{}, 1),
-		backReady:     make(chan struct{}, 1),
+		parkReady:     make(bell.Bell, parkers),
+		unlistedReady: bell.New(),
+		askReady:      bell.New(),
+		backReady:     bell.New(),
 		name:          rand.Text(),
 		work:          make(chan func() bool),
 		tests:         map[string]struct{}{},

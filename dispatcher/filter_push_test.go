@@ -14,6 +14,7 @@ import (
 
 	"reveille/dispatcher/format"
 	"reveille/fsm"
+	"reveille/fsm/bell"
 	"reveille/fsm/router"
 )
 
@@ -188,7 +189,7 @@ func TestAFilterHoldsUpNobody(t *testing.T) {
 	taken := make(chan struct{})
 	hook := endpoint(t, func(http.ResponseWriter, *http.Request) { close(taken) })
 	store := newMemStore()
-	passed := make(chan struct{}, 1)
+	passed := bell.New()
 	f := start(t, store, func(c *Config) {
 		c.MaxInFlight, c.MaxInFlightPerSubscription = 2, 1
 		read := chunks(1, 1, 0)
@@ -199,7 +200,7 @@ func TestAFilterHoldsUpNobody(t *testing.T) {
 			if path == "/s/2" {
 				return read(ctx, reader, path, at, end, most, span, matches)
 			}
-			signal(passed)
+			passed.Ring()
 			base, n := at.Split()
 			to := base.At(n+1, "9")
 			return fsm.Batch{JSON: true, From: at, To: to, Within: to, Tail: "9", Passed: 1}, nil

@@ -44,7 +44,7 @@ func (d *Dispatcher) parkLater(it *item) {
 	it.parkAt = at
 	it.park = list.PushBack(it)
 	if urgent || list.Len() == 1 { // otherwise a parker already waits for the first one's time
-		signal(d.parkReady)
+		d.parkReady.Ring()
 	}
 }
 
@@ -62,7 +62,7 @@ func (d *Dispatcher) parkAgain(it *item) {
 	it.parkAt = time.Now().Add(d.cfg.parkAfter)
 	it.park = d.toPark.PushBack(it)
 	if d.toPark.Len() == 1 {
-		signal(d.parkReady)
+		d.parkReady.Ring()
 	}
 }
 
@@ -116,7 +116,7 @@ func (d *Dispatcher) nextToPark() (it *item, ref fsm.WakeRef, wait time.Duration
 	d.parkNoMore(it)
 	it.parking = true
 	if d.toParkNow.Len()+d.toPark.Len() > 0 {
-		signal(d.parkReady) // another parker may go on with the next
+		d.parkReady.Ring() // another parker may go on with the next
 	}
 	return it, it.ref, 0
 }
@@ -148,7 +148,7 @@ func (d *Dispatcher) askLater(sl slot, it *item) {
 	if !stopped {
 		it.askAt = time.Now().Add(askPause)
 		d.slots.setAside(&d.toAsk, it)
-		signal(d.askReady)
+		d.askReady.Ring()
 		d.pump()
 	}
 	d.mu.Unlock()
@@ -213,7 +213,7 @@ func (d *Dispatcher) giveBack(why fsm.BlockReason, wait time.Duration, refs ...f
 		}
 	}
 	if len(refs) > 0 {
-		signal(d.backReady)
+		d.backReady.Ring()
 	}
 }
 
@@ -248,7 +248,7 @@ func (d *Dispatcher) runBack(ctx context.Context) {
 			if !sleep(ctx, askPause) {
 				return
 			}
-			signal(d.backReady)
+			d.backReady.Ring()
 		}
 	}
 }

@@ -54,7 +54,7 @@ func (s *Store) DeleteSubscription(ctx context.Context, id string) error {
 		sum += d.left
 	}
 	if sum > fewConsumers {
-		signal(s.clearNow)
+		s.clearNow.Ring()
 		return nil
 	}
 	return s.drop(ctx, left)

@@ -17,6 +17,7 @@ import (
 	"go.uber.org/zap"
 
 	"reveille/fsm"
+	"reveille/fsm/bell"
 	"reveille/fsm/throttle"
 )
 
@@ -44,8 +45,8 @@ const (
 type logWriter struct {
 	s       *Store
 	dropped prometheus.Counter
-	// ready receives a signal when entries wait.
-	ready chan struct{}
+	// ready rings when entries wait.
+	ready bell.Bell
 
 	mu      sync.Mutex
 	waiting []*logEntry
@@ -68,7 +69,7 @@ type logEntry struct {
 
 func newLogWriter(s *Store) *logWriter {
 	return &logWriter{
-		s: s, ready: make(chan struct{}, 1), written: map[logOf]struct{}{},
+		s: s, ready: bell.New(), written: map[logOf]struct{}{},
 		dropped: promauto.With(s.opts.Metrics).NewCounter(prometheus.CounterOpts{
 			Name: "reveille_delivery_log_dropped_total",
 			Help: "Delivery attempts of this replica that are missing from the delivery log, because Redis did not " +
@@ -91,7 +92,7 @@ func (l *logWriter) attempted(a fsm.Attempt) {
 		return
 	}
 	l.waiting = append(l.waiting, e)
-	signal(l.ready)
+	l.ready.Ring()
 }
 
 func (l *logWriter) drop(n int) {
@@ -117,7 +118,7 @@ func (l *logWriter) run(ctx context.Context) {
 		l.say(err, false)
 		if errors.Is(err, fsm.ErrUnavailable) {
 			pause(ctx, logRetry)
-			signal(l.ready)
+			l.ready.Ring()
 		}
 	}
 }

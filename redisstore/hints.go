@@ -146,9 +146,9 @@ func (h *hints) act(hint fsm.Hint) {
 	case hintReplicas:
 		h.s.replicas.soon()
 	case hintSubscriptions:
-		signal(h.s.refreshNow)
+		h.s.refreshNow.Ring()
 	case hintEndpoints:
-		signal(h.s.lookNow)
+		h.s.lookNow.Ring()
 	default:
 		if h.s.opts.Hinted != nil {
 			h.s.opts.Hinted(hint)

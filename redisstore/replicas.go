@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap"
 
 	"reveille/fsm"
+	"reveille/fsm/bell"
 )
 
 const (
@@ -33,7 +34,7 @@ type replicas struct {
 	s  *Store
 	id string
 	// beatNow asks for a beat at once.
-	beatNow chan struct{}
+	beatNow bell.Bell
 
 	// resigning is done once the replica resigns. That ends a beat that is under way.
 	resigning     context.Context
@@ -62,7 +63,7 @@ type replicas struct {
 
 func newReplicas(s *Store, id string) *replicas {
 	r := &replicas{
-		s: s, id: id, beatNow: make(chan struct{}, 1), owned: map[int]bool{}, bases: map[int]int64{},
+		s: s, id: id, beatNow: bell.New(), owned: map[int]bool{}, bases: map[int]int64{},
 		silent: map[string]time.Time{},
 	}
 	r.resigning, r.beginToResign = context.WithCancel(context.Background())
@@ -81,7 +82,7 @@ func (r *replicas) run(ctx context.Context) {
 }
 
 // soon makes the next beat come at once.
-func (r *replicas) soon() { signal(r.beatNow) }
+func (r *replicas) soon() { r.beatNow.Ring() }
 
 // beat makes one heartbeat.
 func (r *replicas) beat(ctx context.Context) error {

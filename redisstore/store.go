@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap"
 
 	"reveille/fsm"
+	"reveille/fsm/bell"
 	"reveille/fsm/cache"
 	"reveille/fsm/router"
 	"reveille/fsm/throttle"
@@ -89,13 +90,14 @@ type Store struct {
 	catalog *cache.Catalog
 	// endpoints are the endpoints in trouble that this replica knows of. lookNow asks Run to read them.
 	endpoints      *cache.Endpoints
-	lookNow        chan struct{}
+	lookNow        bell.Bell
 	metrics        *metrics
 	lettersDropped droppedLetters
 	// log is nil if no attempts are kept.
 	log *logWriter
 	// refreshing holds one item while the catalog is read. refreshNow asks Run to read it.
-	refreshing, refreshNow chan struct{}
+	refreshing chan struct{}
+	refreshNow bell.Bell
 	// refreshBegun counts the reads of the catalog that have begun. refreshed is the latest read that succeeded.
 	refreshBegun, refreshed atomic.Int64
 	// unreadable has what was logged of stored subscriptions that cannot be read.
@@ -104,7 +106,7 @@ type Store struct {
 	unreadableStream throttle.Trouble
 	unanswered       unanswered
 	// clearNow asks Run to remove what deleted subscriptions have left.
-	clearNow chan struct{}
+	clearNow bell.Bell
 
 	// seen are the highest watermarks of the partitions that scripts have returned (lua/lib.lua, fence).
 	seen []atomic.Int64
@@ -141,12 +143,12 @@ func New(rdb redis.UniversalClient, opts Options) *Store {
 	opts.Outcomes = cmp.Or(opts.Outcomes, router.New())
 	s := &Store{
 		rdb: rdb, sharing: newSharing(rdb, opts.limits.call), opts: opts, draw: opts.Draw, catalog: cache.NewCatalog(),
-		keys: keys{partitions: opts.Partitions}, refreshing: make(chan struct{}, 1), refreshNow: make(chan struct{}, 1),
-		endpoints: cache.NewEndpoints(), lookNow: make(chan struct{}, 1),
-		clearNow: make(chan struct{}, 1), seen: make([]atomic.Int64, opts.Partitions),
+		keys: keys{partitions: opts.Partitions}, refreshing: make(chan struct{}, 1), refreshNow: bell.New(),
+		endpoints: cache.NewEndpoints(), lookNow: bell.New(),
+		clearNow: bell.New(), seen: make([]atomic.Int64, opts.Partitions),
 		ownership: cache.NewOwnership(opts.Partitions), metrics: newMetrics(opts.Metrics),
 		lettersDropped: newDroppedLetters(opts.Metrics),
-		unanswered:     unanswered{kept: follows, ready: make(chan struct{}, 1)},
+		unanswered:     unanswered{kept: follows, ready: bell.New()},
 	}
 	s.replicas, s.hints = newReplicas(s, opts.ReplicaID), newHints(s, randomDraw().Nonce)
 	s.alone.Store(true)
@@ -236,14 +238,6 @@ func (s *Store) repeat(
 		case <-now:
 		case <-mended:
 		}
-	}
-}
-
-// signal puts a signal on a channel that holds one. If one is there already, that is enough.
-func signal(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
 	}
 }
 

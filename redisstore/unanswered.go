@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"reveille/fsm"
+	"reveille/fsm/bell"
 )
 
 // Redis may carry out a call that hands out attempts although its caller gets no answer: Redis hung, or a connection
@@ -59,10 +60,10 @@ var handsOut = map[*script]func(*reply) fsm.Outcome{
 
 // unanswered keeps calls that were not answered.
 type unanswered struct {
-	// If kept is false, no calls are kept, because no part of the program follows their outcomes. A signal on ready
-	// says that some are kept.
+	// If kept is false, no calls are kept, because no part of the program follows their outcomes. ready rings when
+	// some are kept.
 	kept  bool
-	ready chan struct{}
+	ready bell.Bell
 
 	mu    sync.Mutex
 	calls []sentCall
@@ -87,7 +88,7 @@ func (u *unanswered) keep(c sentCall, err error) {
 	defer u.mu.Unlock()
 	if len(u.calls) < maxUnanswered {
 		u.calls = append(u.calls, c)
-		signal(u.ready)
+		u.ready.Ring()
 	}
 }
 

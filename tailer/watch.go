@@ -9,6 +9,7 @@ import (
 	"go.uber.org/zap"
 
 	"reveille/fsm"
+	"reveille/fsm/bell"
 	"reveille/tailer/upstream"
 )
 
@@ -24,7 +25,8 @@ type watch struct {
 	action action
 	shown  mode
 	// cut ends the wait under way. A goroutine holds telling while it tells the store of an event.
-	cut, telling chan struct{}
+	cut     bell.Bell
+	telling chan struct{}
 	// named says whether a setting or a literal pattern named the stream at version namedAt of the list of
 	// subscriptions. The lock of the set guards both.
 	named   bool
@@ -40,7 +42,7 @@ type watch struct {
 
 func newWatch(t *Tailer, path string) *watch {
 	return &watch{
-		t: t, path: path, conn: t.upstream.NewConn(), cut: make(chan struct{}, 1), telling: make(chan struct{}, 1),
+		t: t, path: path, conn: t.upstream.NewConn(), cut: bell.New(), telling: make(chan struct{}, 1),
 		machine: newMachine(&t.cfg, t.store.PartitionOf(path)),
 	}
 }
@@ -74,15 +76,12 @@ func (w *watch) apply(in *input) action {
 	}
 	if a.wait > 0 {
 		select {
-		case <-w.cut: // an earlier signal was for another wait
+		case <-w.cut: // an earlier ring was for another wait
 		default:
 		}
 	}
 	if a.interrupt {
-		select {
-		case w.cut <- struct{}{}:
-		default: // a signal is there already
-		}
+		w.cut.Ring()
 		if w.live != nil {
 			w.live.cancel()
 		}

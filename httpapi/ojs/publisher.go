@@ -15,6 +15,7 @@ import (
 	"go.uber.org/zap"
 
 	"reveille/fsm"
+	"reveille/fsm/bell"
 	"reveille/fsm/cache"
 	"reveille/fsm/router"
 	"reveille/fsm/throttle"
@@ -69,7 +70,7 @@ type PublisherConfig struct {
 type Publisher struct {
 	cfg     PublisherConfig
 	dropped prometheus.Counter
-	ready   chan struct{}
+	ready   bell.Bell
 
 	mu      sync.Mutex
 	waiting [][]byte
@@ -83,7 +84,7 @@ type Publisher struct {
 // NewPublisher returns a Publisher. It publishes what its Observer hears while Run runs.
 func NewPublisher(cfg PublisherConfig) *Publisher {
 	return &Publisher{
-		cfg: cfg, ready: make(chan struct{}, 1),
+		cfg: cfg, ready: bell.New(),
 		dropped: promauto.With(cfg.Metrics).NewCounter(prometheus.CounterOpts{
 			Name: "reveille_events_dropped_total",
 			Help: "Events of webhooks (REVEILLE_EVENTS_STREAM) that this replica has dropped, because the stream " +
@@ -174,10 +175,7 @@ func (p *Publisher) add(kind, subject string, at time.Time, d eventData) {
 		return
 	}
 	p.waiting = append(p.waiting, text)
-	select {
-	case p.ready <- struct{}{}:
-	default:
-	}
+	p.ready.Ring()
 }
 
 // Run appends events until ctx is done, and then those that still wait.

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sync/semaphore"
 
+	"reveille/fsm/bell"
 	"reveille/tailer/upstream"
 )
 
@@ -65,16 +66,16 @@ type queue struct {
 	urgent, other lane
 }
 
-// lane is a heap of items by due time. wake signals that the first one has changed.
+// lane is a heap of items by due time. wake rings when the first one has changed.
 type lane struct {
 	items []*item
-	wake  chan struct{}
+	wake  bell.Bell
 }
 
 func newQueue(n int) *queue {
 	return &queue{
 		max: n, items: map[string]*item{}, ended: make(chan struct{}),
-		urgent: lane{wake: make(chan struct{}, 1)}, other: lane{wake: make(chan struct{}, 1)},
+		urgent: lane{wake: bell.New()}, other: lane{wake: bell.New()},
 	}
 }
 
@@ -114,10 +115,7 @@ func (q *queue) push(it *item) {
 	l := q.laneOf(it)
 	heap.Push(l, it)
 	if it.at == 0 {
-		select {
-		case l.wake <- struct{}{}:
-		default:
-		}
+		l.wake.Ring()
 	}
 }
 

@@ -56,7 +56,7 @@ func Jitter(d time.Duration) time.Duration {
 // Sleep waits for d and says whether the context is still alive.
 func Sleep(ctx context.Context, d time.Duration) bool { return SleepOr(ctx, d, nil) }
 
-// SleepOr waits as Sleep does, but a signal on cut ends the wait.
+// SleepOr waits as Sleep does, but a ring on cut ends the wait.
 func SleepOr(ctx context.Context, d time.Duration, cut <-chan struct{}) bool {
 	if d <= 0 {
 		return ctx.Err() == nil

@@ -32,10 +32,7 @@ func (s *Store) SetUnnoted(some bool) {
 		return
 	}
 	s.place.unnoted, s.place.announced = some, false
-	select {
-	case s.beat <- struct{}{}:
-	default:
-	}
+	s.beat.Ring()
 }
 
 // MayWriteUnnoted implements discovery.ReplicaStore.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"reveille/fsm"
+	"reveille/fsm/bell"
 	"reveille/fsm/cache"
 )
 
@@ -22,7 +23,7 @@ type Store struct {
 	// bases are the Base values of the partitions' fences, as of the last look at them; guarded by db.mu.
 	bases []int64
 	// hinted asks Run to deliver hints, and beat asks it for a heartbeat.
-	hinted, beat chan struct{}
+	hinted, beat bell.Bell
 
 	// dead and stale are guarded by db.mu.
 	dead, stale bool
@@ -42,7 +43,7 @@ func (db *DB) Replica(id string, partitions ...int) *Store {
 	s := &Store{
 		db: db, id: id, catalog: cache.NewCatalog(), endpoints: cache.NewEndpoints(),
 		ownership: cache.NewOwnership(db.opts.Partitions), bases: make([]int64, db.opts.Partitions),
-		hinted: make(chan struct{}, 1), beat: make(chan struct{}, 1),
+		hinted: bell.New(), beat: bell.New(),
 	}
 	db.replicas = append(db.replicas, s)
 	s.own(partitions)
@@ -120,10 +121,7 @@ func (s *Store) receive(h fsm.Hint) {
 	s.mu.Lock()
 	s.inbox = append(s.inbox, h)
 	s.mu.Unlock()
-	select {
-	case s.hinted <- struct{}{}:
-	default:
-	}
+	s.hinted.Ring()
 }
 
 // Hints returns the hints that this replica has sent.
