@@ -172,7 +172,7 @@ func (e *envelope) readData(members map[string]json.RawMessage) bool {
 		return isText(encoded) && json.Unmarshal(encoded, &e.data) == nil
 	case !found:
 		return true
-	case isJSON(cmp.Or(kind, typeJSON)):
+	case meansJSON(cmp.Or(kind, typeJSON)):
 		e.attributes[contentTypeAttribute] = cmp.Or(kind, typeJSON)
 		e.data = data
 		return true
@@ -185,8 +185,8 @@ func (e *envelope) readData(members map[string]json.RawMessage) bool {
 	return true
 }
 
-// isJSON says whether a content type means JSON (JSON format 3.1.1).
-func isJSON(contentType string) bool {
+// meansJSON says whether the datacontenttype of an event means JSON (CloudEvents, JSON format 3.1.1).
+func meansJSON(contentType string) bool {
 	kind, _, _ := mime.ParseMediaType(contentType)
 	return strings.HasSuffix(kind, "/json") || strings.HasSuffix(kind, "+json")
 }

@@ -100,7 +100,7 @@ func readOJS(members map[string]json.RawMessage) (kind string, ok bool) {
 	}
 	_, err := checked(attributes)
 	return attributes["type"], err == nil && attributes["specversion"] == event.CloudEventsVersionV1 &&
-		isJSON(cmp.Or(attributes[contentTypeAttribute], typeJSON))
+		meansJSON(cmp.Or(attributes[contentTypeAttribute], typeJSON))
 }
 
 // ExamineOJS is Examine for the two headers of Open Job Spec. One right signature among several is enough: during a

@@ -69,14 +69,14 @@ func (b Bodies) JSON(c echo.Context) (Object, error) {
 // CheckJSON refuses a body that does not declare itself JSON. A web page can send a body of another type to a server of
 // another origin without a preflight (Fetch standard, CORS-safelisted request-header).
 func CheckJSON(r *http.Request) error {
-	if r.ContentLength != 0 && !isJSON(r.Header.Get("Content-Type")) {
+	if r.ContentLength != 0 && !declaresJSON(r.Header.Get("Content-Type")) {
 		return refusal.New(fsm.CodeUnsupportedMediaType, "the body must be JSON with Content-Type: application/json")
 	}
 	return nil
 }
 
-// isJSON says whether a content type is JSON, or a format on top of it such as a merge patch.
-func isJSON(contentType string) bool {
+// declaresJSON says whether a content type is JSON, or a format on top of it such as a merge patch (RFC 6839).
+func declaresJSON(contentType string) bool {
 	kind, _, err := mime.ParseMediaType(contentType)
 	return err == nil &&
 		(kind == "application/json" || strings.HasPrefix(kind, "application/") && strings.HasSuffix(kind, "+json"))

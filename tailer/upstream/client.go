@@ -263,7 +263,7 @@ func (c *Client) info(ctx context.Context, path string, res *http.Response) (fsm
 	}
 	return fsm.StreamInfo{
 		Exists: true, Tail: tail, TTL: res.Header.Get(HeaderTTL) != "", Closed: isTrue(res.Header.Get(HeaderClosed)),
-		NotJSON: res.Header.Get("Content-Type") != "" && !isJSON(res.Header),
+		NotJSON: res.Header.Get("Content-Type") != "" && !ofJSONStream(res.Header),
 	}, nil
 }
 

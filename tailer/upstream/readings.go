@@ -90,7 +90,7 @@ func (r *reading) begin(res *http.Response, from, at fsm.Offset) (err error) {
 	case r.next.Other(at):
 		err = r.lacks()
 	}
-	if r.json = isJSON(r.header); err == nil && !r.json && endless(res) {
+	if r.json = ofJSONStream(r.header); err == nil && !r.json && endless(res) {
 		err = AnswerError{What: "it does not say how long it is"}
 	}
 	if err != nil {
@@ -99,8 +99,8 @@ func (r *reading) begin(res *http.Response, from, at fsm.Offset) (err error) {
 	return err
 }
 
-// isJSON says whether an answer is from a stream of JSON.
-func isJSON(h http.Header) bool {
+// ofJSONStream says whether an answer is from a stream of JSON (protocol, JSON Mode).
+func ofJSONStream(h http.Header) bool {
 	mediaType, _, _ := mime.ParseMediaType(h.Get("Content-Type"))
 	return mediaType == "application/json"
 }

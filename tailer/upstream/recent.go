@@ -96,19 +96,19 @@ func (a *recentAnswer) add(e frame) {
 
 // keepShown keeps what SSE has shown up to an offset, if possible.
 func (c *Client) keepShown(path string, a recentAnswer, next fsm.Offset) {
-	if a.unfit || len(a.body) == 0 || c.known().number != nil || !c.recent.isJSON(path) {
+	if a.unfit || len(a.body) == 0 || c.known().number != nil || !c.recent.hasShownJSON(path) {
 		return
 	}
 	a.next, a.contentType = next, "application/json"
 	c.recent.keep(path, &a)
 }
 
-// reads notes what a read has shown a stream to consist of: JSON, or bytes.
-func (rs *recent) reads(path string, isJSON bool) {
+// reads notes what a read has shown a stream to consist of: JSON (ofJSONStream), or bytes.
+func (rs *recent) reads(path string, json bool) {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
 	if e := rs.paths[path]; e != nil {
-		e.Value.(*followed).json = isJSON
+		e.Value.(*followed).json = json
 	}
 }
 
@@ -122,7 +122,8 @@ func (rs *recent) isForNewer(path string, asked int64) bool {
 	})
 }
 
-func (rs *recent) isJSON(path string) bool {
+// hasShownJSON says whether the latest read has shown a stream to consist of JSON.
+func (rs *recent) hasShownJSON(path string) bool {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
 	e := rs.paths[path]
