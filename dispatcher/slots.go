@@ -104,38 +104,6 @@ const (
 	standings
 )
 
-// wakeKey names a wake, whichever attempt of it.
-type wakeKey struct {
-	consumer string
-	epoch    int64
-	wakeID   string
-}
-
-func keyOf(w fsm.Wake) wakeKey { return wakeKey{w.Consumer, w.Epoch, w.WakeID} }
-
-// item is a wake that waits for a slot.
-type item struct {
-	key  wakeKey
-	lane *lane
-	ref  fsm.WakeRef
-	size int
-	// wake is nil if it is too large to be kept, and once the store was told, or may have been, that the attempt waits.
-	// Until then, the wake can go out as it is. Afterwards, the store is asked what there is to deliver, in the name of
-	// by.
-	wake *fsm.Wake
-	by   string
-	// parking is true while the store is being told; again is true if it must be told once more after that.
-	parking, again bool
-	// seen is the Seen of the wake.
-	seen fsm.Sighting
-	// since is when this process got the attempt. At parkAt, the store is told that the attempt waits. At askAt, the
-	// store is asked again what there is to deliver.
-	since, parkAt, askAt time.Time
-	place                *list.Element // in queue
-	queue                *list.List    // of the lane
-	park                 *list.Element // in toParkNow or toPark; nil if in neither
-}
-
 // slot is one right to a request in flight.
 type slot struct {
 	lane *lane
@@ -143,9 +111,6 @@ type slot struct {
 	// bytes is the slot's part of slots.bytes.
 	bytes int
 }
-
-// keptWake is the size in bytes beyond which a waiting wake is not kept in memory: the store has it.
-const keptWake = 4 << 10
 
 // sizeOf is about how much memory a wake needs while its request is in flight, in bytes: for itself and its payload.
 func sizeOf(w fsm.Wake) int {
@@ -328,60 +293,6 @@ func (s *slots) ended(sl slot, end ending, now time.Time) {
 // ending is how an attempt ended: whether it had an answer, and whether it was a success.
 type ending struct{ answered, ok bool }
 
-// enqueue puts a wake into its lane's queue, or renews the item that is there already. It returns nil if the queue is
-// full.
-func (s *slots) enqueue(l *lane, w fsm.Wake) *item {
-	it := s.queued[keyOf(w)]
-	if it == nil {
-		// A subscription's queue is no longer than the space that it leaves to others.
-		if free := s.maxQueue - len(s.queued) - s.aside; free <= 0 || l.waiting() > free {
-			return nil
-		}
-		it = &item{key: keyOf(w), lane: l, queue: l.queueOf(w)}
-		s.queued[it.key] = it
-		it.place = it.queue.PushBack(it)
-		if l.turn == nil {
-			l.turn = s.waiting[l.standing].PushBack(l)
-		}
-	}
-	it.ref, it.size = w.Ref(), sizeOf(w)
-	if !w.Seen.At.IsZero() {
-		it.seen = w.Seen
-	}
-	if it.wake = &w; it.size > keptWake {
-		it.wake = nil
-	}
-	return it
-}
-
-// setAside keeps an item in a list, after its turn.
-func (s *slots) setAside(in *list.List, it *item) {
-	in.PushBack(it)
-	s.aside++
-}
-
-// comeBack takes an item from a list and queues it at the end of its lane. The store may still not answer for it, but
-// may answer for others. If the wake was queued anew meanwhile, comeBack only drops the item.
-func (s *slots) comeBack(in *list.List, e *list.Element) {
-	it := in.Remove(e).(*item)
-	s.aside--
-	if s.queued[it.key] != nil {
-		return
-	}
-	l := s.lane(it.lane.key, it.lane.size)
-	if it.queue == &it.lane.replays {
-		it.queue = &l.replays
-	} else {
-		it.queue = &l.queue
-	}
-	it.lane = l
-	s.queued[it.key] = it
-	it.place = it.queue.PushBack(it)
-	if l.turn == nil {
-		l.turn = s.waiting[l.standing].PushBack(l)
-	}
-}
-
 // next takes the wake whose turn it is, and a slot for it. It returns false if no waiting subscription may have a slot
 // now.
 func (s *slots) next(now time.Time) (it *item, sl slot, ok bool) {
@@ -414,41 +325,6 @@ func (s *slots) next(now time.Time) (it *item, sl slot, ok bool) {
 	return nil, slot{}, false
 }
 
-// replayTurns is how many turns new events have before waiting replays have one.
-const replayTurns = 3
-
-func (l *lane) waiting() int { return l.queue.Len() + l.replays.Len() }
-
-func (l *lane) queueOf(w fsm.Wake) *list.List {
-	if w.Replay {
-		return &l.replays
-	}
-	return &l.queue
-}
-
-// isBehind says whether another wake that waits comes before w.
-func (l *lane) isBehind(w fsm.Wake) bool { return l.queue.Len() > 0 || w.Replay && l.replays.Len() > 0 }
-
-// next returns the item whose turn it is.
-func (l *lane) next() *item {
-	queue := &l.queue
-	if queue.Len() == 0 || l.replays.Len() > 0 && l.passed >= replayTurns {
-		queue = &l.replays
-	}
-	return queue.Front().Value.(*item)
-}
-
-// remove takes an item out of its queue.
-func (l *lane) remove(it *item) {
-	it.queue.Remove(it.place)
-	switch {
-	case it.queue == &l.replays:
-		l.passed = 0
-	case l.replays.Len() > 0:
-		l.passed++
-	}
-}
-
 // forget drops the lanes that hold nothing and for which keep returns false.
 func (s *slots) forget(keep func(laneKey) bool) {
 	for k, l := range s.lanes {
@@ -457,23 +333,4 @@ func (s *slots) forget(keep func(laneKey) bool) {
 			s.metrics.forget(l.metrics)
 		}
 	}
-}
-
-// clear empties the lanes and returns the wakes that waited.
-func (s *slots) clear() (waiting []fsm.WakeRef) {
-	for i := range s.waiting {
-		for e := s.waiting[i].Front(); e != nil; e = e.Next() {
-			l := e.Value.(*lane)
-			for _, queue := range []*list.List{&l.queue, &l.replays} {
-				for q := queue.Front(); q != nil; q = q.Next() {
-					waiting = append(waiting, q.Value.(*item).ref)
-				}
-				queue.Init()
-			}
-			l.turn = nil
-		}
-		s.waiting[i].Init()
-	}
-	clear(s.queued)
-	return waiting
 }

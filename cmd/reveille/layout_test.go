@@ -107,6 +107,9 @@ import _ "reveille/httpapi/web"
 		"httpapi/web/a_test.go": "package web_test\n" + `import _ "reveille/httpapi"`,
 		"httpapi/a_test.go": "// Package httpapi is.\npackage httpapi\n\nfunc A() {}\n" +
 			long + "y\n\t" + long + "\n" + long,
+		"tailer/full.go":      "package tailer" + strings.Repeat("\n", 450),
+		"tailer/long.go":      "package tailer\n" + strings.Repeat("\n", 449) + "// B is.\n",
+		"tailer/long_test.go": "package tailer" + strings.Repeat("\n", 500),
 		"redisstore/a.go": `// Package redisstore is.
 package redisstore
 func A() {}
@@ -149,6 +152,7 @@ type H struct { I int }
 		"redisstore/a.go:8: D has no comment", "redisstore/a.go:14: F has no comment",
 		"tailer/b/a_test.go:2: imports reveille/dispatcher/format: the packages of the ring meet in fsm",
 		"tailer/c/c.go:3: imports reveille/fsm/spec: production never runs the specification",
+		"tailer/long.go: 451 lines, more than 450: split it by subject",
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
@@ -168,6 +172,9 @@ func layoutProblems(files []goFile) (found []string) {
 			found = append(found, badCalls(f)...)
 		}
 		found = append(found, longLines(f)...)
+		if last := f.fset.File(f.Package).LineCount(); f.production() && last > 450 {
+			found = append(found, fmt.Sprintf("%s: %d lines, more than 450: split it by subject", f.name, last))
+		}
 		if !strings.HasSuffix(f.name, "_test.go") {
 			if dir := path.Dir(f.name); !commented[dir] {
 				commented[dir] = true

@@ -20,7 +20,6 @@ import (
 
 	"reveille/fsm"
 	"reveille/fsm/token"
-	"reveille/httpapi"
 	"reveille/redisstore"
 	"reveille/tailer/upstream"
 )
@@ -397,12 +396,6 @@ func (s *settings) check() (err error) {
 	return nil
 }
 
-// identity returns the part of a URL that tells one server from another.
-func identity(u *url.URL) string {
-	return u.Scheme + "://" + strings.ToLower(u.Host) +
-		strings.ReplaceAll(strings.TrimRight(u.EscapedPath(), "/"), "'", "%27")
-}
-
 // authorities reads certificates. The error says what the file should contain.
 func authorities(file string) (*x509.CertPool, error) {
 	text, err := os.ReadFile(file)
@@ -414,48 +407,4 @@ func authorities(file string) (*x509.CertPool, error) {
 		return nil, errors.New("a PEM file with a certificate")
 	}
 	return pool, nil
-}
-
-// origin parses the URL of a server. It may have a path and nothing after it.
-func origin(text string) (*url.URL, error) {
-	expected := errors.New("a URL such as http://streams:4437 or https://streams.example.com/v1/stream")
-	u, err := url.Parse(text)
-	switch {
-	case err != nil, u.Host == "", u.Scheme != "http" && u.Scheme != "https":
-		return nil, expected
-	case u.User != nil:
-		return nil, errors.New("a URL without user and password " +
-			"(for the stream server, REVEILLE_UPSTREAM_HEADERS can carry an Authorization)")
-	case u.RawQuery != "" || u.Fragment != "" || u.ForceQuery:
-		return nil, errors.New("a URL without a query or fragment")
-	}
-	return u, nil
-}
-
-// webOrigin parses a web origin and returns it as browsers send it.
-func webOrigin(text string) (string, error) {
-	if text == httpapi.AnyOrigin {
-		return text, nil
-	}
-	u, err := url.Parse(text)
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.Path != "" ||
-		u.RawQuery != "" || u.ForceQuery || u.Fragment != "" {
-		return "", errors.New("* or web origins such as https://app.example.com, without a path, separated by commas")
-	}
-	host := strings.ToLower(u.Host)
-	if port := u.Port(); u.Scheme == "http" && port == "80" || u.Scheme == "https" && port == "443" {
-		host = strings.TrimSuffix(host, ":"+port)
-	}
-	return u.Scheme + "://" + host, nil
-}
-
-// redact returns a URL without user and password, and without the query, which may hold a key.
-func redact(text string) string {
-	if at := strings.LastIndex(text, "@"); at >= 0 {
-		text = "…" + text[at:]
-	}
-	if before, _, found := strings.Cut(text, "?"); found {
-		text = before + "?…"
-	}
-	return text
 }
