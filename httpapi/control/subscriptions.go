@@ -77,7 +77,7 @@ func (s *Service) Subscribe(
 	if err := s.View.MayMake(ctx, sub); err != nil { // before anything is said of its stream
 		return sub, false, err
 	}
-	if _, there := s.View.Subscription(ctx, sub.ID); !there {
+	if !s.View.seesSubscription(ctx, sub.ID) {
 		if err := s.checkStream(ctx, sub); err != nil {
 			return sub, false, err
 		}

@@ -124,6 +124,12 @@ func (v *View) Subscriptions(ctx context.Context) (all []fsm.Subscription, loade
 	}), catalog.Loaded()
 }
 
+// seesSubscription says whether this replica knows the subscription of an ID, and the principal sees it.
+func (v *View) seesSubscription(ctx context.Context, id string) bool {
+	_, there := v.Subscription(ctx, id)
+	return there
+}
+
 // seesConsumer says whether the principal sees the consumer of an ID, if there is one.
 func (v *View) seesConsumer(ctx context.Context, id string) bool {
 	p := principalOf(ctx)
@@ -131,11 +137,7 @@ func (v *View) seesConsumer(ctx context.Context, id string) bool {
 		return true
 	}
 	subscription, primary, ok := fsm.ParseAnyConsumerID(id)
-	if !ok || !p.Sees(primary) {
-		return false
-	}
-	_, ok = v.Subscription(ctx, subscription)
-	return ok
+	return ok && p.Sees(primary) && v.seesSubscription(ctx, subscription)
 }
 
 // named returns fsm.ErrNotFound if the principal does not see the subscription of an ID that a request changes.
@@ -146,7 +148,7 @@ func (v *View) named(ctx context.Context, id string) error {
 	if err := v.RefreshCatalog(ctx); err != nil {
 		return err
 	}
-	if _, there := v.Subscription(ctx, id); !there {
+	if !v.seesSubscription(ctx, id) {
 		return fsm.ErrNotFound
 	}
 	return nil
@@ -273,30 +275,21 @@ func (v *View) WatchedSince(ctx context.Context, partition int, seq int64) ([]fs
 }
 
 // Name is Streams.Name.
-func (v *View) Name(ctx context.Context, paths []string) error {
-	if err := mayName(ctx, paths); err != nil {
-		return err
-	}
-	return v.streams.Name(ctx, paths)
-}
+func (v *View) Name(ctx context.Context, paths []string) error { return ofSeen(ctx, paths, v.streams.Name) }
 
 // Forget is Streams.Forget.
-func (v *View) Forget(ctx context.Context, paths []string) error {
-	if err := mayName(ctx, paths); err != nil {
-		return err
-	}
-	return v.streams.Forget(ctx, paths)
-}
+func (v *View) Forget(ctx context.Context, paths []string) error { return ofSeen(ctx, paths, v.streams.Forget) }
 
-// mayName refuses paths of streams that the principal does not see, whether or not there are such streams.
-func mayName(ctx context.Context, paths []string) error {
+// ofSeen does something to streams. It refuses all if the principal does not see one, whether or not there is such a
+// stream.
+func ofSeen(ctx context.Context, paths []string, do func(context.Context, []string) error) error {
 	for _, path := range paths {
 		if !principalOf(ctx).Sees(path) {
 			return refusal.New(fsm.CodeForbidden, "the stream %s is not within the paths that this request may use",
 				refusal.Clipped(path))
 		}
 	}
-	return nil
+	return do(ctx, paths)
 }
 
 // DeadLetters is fsm.LetterStore.DeadLetters.
@@ -340,12 +333,8 @@ func cutToIDs[T any](ctx context.Context, v *View, byID map[string]T) map[string
 	if principalOf(ctx).SeesAll() {
 		return byID
 	}
-	some := map[string]T{}
-	for id, of := range byID {
-		if _, there := v.Subscription(ctx, id); there {
-			some[id] = of
-		}
-	}
+	some := maps.Clone(byID)
+	maps.DeleteFunc(some, func(id string, _ T) bool { return !v.seesSubscription(ctx, id) })
 	return some
 }
 
@@ -376,8 +365,7 @@ func (v *View) seesSpan(ctx context.Context, span fsm.LetterSpan) (bool, error) 
 	case principalOf(ctx).SeesAll():
 		return true, nil
 	case span.Subscription != "":
-		_, there := v.Subscription(ctx, span.Subscription)
-		return there, nil
+		return v.seesSubscription(ctx, span.Subscription), nil
 	case span.From != span.Through:
 		return false, nil
 	}
