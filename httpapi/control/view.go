@@ -170,7 +170,8 @@ func (v *View) Subscribe(
 	if err := v.MayMake(ctx, sub); err != nil {
 		return stored, false, err
 	}
-	if err := v.named(ctx, sub.ID); errors.Is(err, fsm.ErrNotFound) {
+	switch err := v.named(ctx, sub.ID); {
+	case errors.Is(err, fsm.ErrNotFound):
 		counts, err := v.store.CountDeadLetters(ctx)
 		if err != nil {
 			return stored, false, err
@@ -180,6 +181,8 @@ func (v *View) Subscribe(
 				return stored, false, &fsm.ConflictError{}
 			}
 		}
+	case err != nil:
+		return stored, false, err
 	}
 	sub.Owner = principalOf(ctx).Name
 	stored, created, err = v.streams.Subscribe(ctx, sub)
@@ -243,7 +246,7 @@ func (v *View) Backfills(ctx context.Context) (map[string]fsm.Backfill, error) {
 	return cutToIDs(ctx, v, all), err
 }
 
-// Consumer is fsm.OperatorStore.Consumer. Of its links, there are only those to streams that the principal sees.
+// Consumer is fsm.CallbackStore.Consumer. Of its links, there are only those to streams that the principal sees.
 func (v *View) Consumer(ctx context.Context, r fsm.ConsumerRef) (fsm.Consumer, error) {
 	if !v.seesConsumer(ctx, r.ID) {
 		return fsm.Consumer{}, fsm.ErrNotFound
@@ -256,13 +259,13 @@ func (v *View) Consumer(ctx context.Context, r fsm.ConsumerRef) (fsm.Consumer, e
 	return c, err
 }
 
-// ScanStreams is fsm.StreamStore.ScanStreams.
+// ScanStreams leaves out the streams that the principal does not see.
 func (v *View) ScanStreams(ctx context.Context, partition int, cursor string) ([]fsm.Stream, string, error) {
 	list, next, err := v.store.ScanStreams(ctx, partition, cursor)
 	return seen(ctx, list, func(st fsm.Stream) bool { return principalOf(ctx).Sees(st.Path) }), next, err
 }
 
-// WatchedSince is fsm.StreamStore.WatchedSince. An empty list is the end.
+// WatchedSince leaves out the streams that the principal does not see. An empty list is the end.
 func (v *View) WatchedSince(ctx context.Context, partition int, seq int64) ([]fsm.Watched, error) {
 	for {
 		list, err := v.store.WatchedSince(ctx, partition, seq)
@@ -275,10 +278,14 @@ func (v *View) WatchedSince(ctx context.Context, partition int, seq int64) ([]fs
 }
 
 // Name is Streams.Name.
-func (v *View) Name(ctx context.Context, paths []string) error { return ofSeen(ctx, paths, v.streams.Name) }
+func (v *View) Name(ctx context.Context, paths []string) error {
+	return ofSeen(ctx, paths, v.streams.Name)
+}
 
 // Forget is Streams.Forget.
-func (v *View) Forget(ctx context.Context, paths []string) error { return ofSeen(ctx, paths, v.streams.Forget) }
+func (v *View) Forget(ctx context.Context, paths []string) error {
+	return ofSeen(ctx, paths, v.streams.Forget)
+}
 
 // ofSeen does something to streams. It refuses all if the principal does not see one, whether or not there is such a
 // stream.

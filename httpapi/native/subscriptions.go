@@ -14,11 +14,6 @@ import (
 	"reveille/httpapi/web"
 )
 
-const (
-	// allPattern stands for every subscription (webhook spec, List All and Get by ID).
-	allPattern = "/**"
-)
-
 // bodyOf is a subscription in an answer (webhook spec, Subscription HTTP API).
 func bodyOf(sub fsm.Subscription) web.Members {
 	body := web.Members{}.With("subscription_id", sub.ID).With("pattern", sub.Pattern)
@@ -124,7 +119,7 @@ func (f *Face) listSubscriptions(c echo.Context) error {
 		return err
 	}
 	web.WriteList(c.Response(), web.Listed(all, bodyOf, func(sub fsm.Subscription) bool {
-		return pattern == allPattern || pattern == sub.Pattern
+		return pattern == fsm.AllStreams || pattern == sub.Pattern
 	}))
 	return nil
 }
@@ -151,7 +146,7 @@ func (f *Face) find(r *http.Request) (sub fsm.Subscription, found bool, err erro
 	if sub, found, err = f.Control.Find(r.Context(), id); err != nil || !found {
 		return fsm.Subscription{ID: id}, false, err
 	}
-	if pattern != allPattern && pattern != sub.Pattern {
+	if pattern != fsm.AllStreams && pattern != sub.Pattern {
 		return sub, false, refusal.New(fsm.CodeSubscriptionNotFound,
 			"the subscription with this id has another pattern")
 	}

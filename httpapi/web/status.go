@@ -1,6 +1,7 @@
 package web
 
 import (
+	"cmp"
 	"net/http"
 
 	"reveille/fsm"
@@ -37,8 +38,5 @@ var statuses = map[fsm.Code]int{
 
 // Status returns the HTTP status that goes with a code.
 func Status(c fsm.Code) int {
-	if s, ok := statuses[c]; ok {
-		return s
-	}
-	return http.StatusInternalServerError
+	return cmp.Or(statuses[c], http.StatusInternalServerError)
 }

@@ -175,7 +175,7 @@ func (r *Recorder) Forget(_ context.Context, paths []string) error {
 	return r.Err
 }
 
-// Subscribe implements control.Subscriber.
+// Subscribe implements control.Streams.
 func (r *Recorder) Subscribe(ctx context.Context, sub fsm.Subscription) (fsm.Subscription, bool, error) {
 	if r.Err != nil {
 		return sub, false, r.Err
