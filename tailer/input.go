@@ -130,8 +130,9 @@ type action struct {
 	cursor  string
 	absence fsm.Absence
 	wait    time.Duration
-	// active, for a slot or a live request, says that something has happened to the stream. For a slot, turn says that
-	// the stream needs a turn in the sweep if it gets no slot.
+	// active, for a slot or a live request, says that something has happened to the stream. Once a slot is granted, it
+	// says whether that was since the stream asked. For a slot, turn says that the stream needs a turn in the sweep if
+	// it gets no slot.
 	active, turn bool
 
 	// These come first. A stream is back if it was absent and exists again. It has wavered if it is the same stream,

@@ -28,7 +28,7 @@ func (s *slots) take(w *watch, active bool) bool {
 			silent.step(&input{kind: inputDisplaced})
 		}
 		w.slot = s.taken.PushFront(w)
-		w.step(&input{kind: inputGranted})
+		active = w.step(&input{kind: inputGranted}).active || active
 	}
 	if active {
 		s.taken.MoveToBack(w.slot)

@@ -18,7 +18,8 @@ func (m *machine) hint(in *input) (a action) {
 	case inputSoon:
 		m.quiet, a.check = in.now, m.rules.jitter(m.rules.Check)
 	case inputGranted:
-		m.slot = true
+		// What has happened since it asked counts for its place among the slots, and for no later slot.
+		m.slot, a.active, m.active = true, m.active, false
 	case inputDisplaced:
 		m.slot = false
 		m.stop(thenLook, &a)

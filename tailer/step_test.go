@@ -383,6 +383,10 @@ var histories = map[string][]turn{
 		on(slot(false), "release; wait 20s"), on(hintOf(inputRested), "interrupt"),
 		on(hintOf(inputDone), "head"), on(ends(1), "slot, active, its turn is to come"),
 	}),
+	"one of which a consumer comes to rest while it asks is preferred for that slot alone": script(looked, []turn{
+		on(hintOf(inputRested), ""), on(hintOf(inputGranted), "active"), on(slot(true), "live from 1; check in 5s"),
+		on(hintOf(inputDisplaced), "interrupt"), on(fails(inputOver, errDown), "head"), on(ends(1), "slot"),
+	}),
 	"a request whose slot went to another stream is stopped": script(atLive, []turn{
 		on(hintOf(inputDisplaced), "interrupt"), on(fails(inputOver, errDown), "head"), on(ends(1), "slot"),
 	}),
@@ -494,6 +498,7 @@ func describe(a action) string {
 	active := map[bool]string{true: ", active"}[a.active]
 	switch a.phase {
 	case phaseResting, phaseEnded:
+		say(a.active, "active")
 	case phaseHiding:
 		say(true, "hide %s", map[fsm.Absence]string{fsm.MissingAnew: "anew", fsm.MissingStill: "still"}[a.absence])
 	case phaseTelling, phaseCorrecting:
