@@ -25,13 +25,20 @@ type rig struct {
 	mu    sync.Mutex
 	wakes []fsm.Wake
 	stop  func()
+	// prompt, if it is set before the start, is a worker that gets each wake while it is delivered.
+	prompt func(fsm.Wake)
 }
 
 // Deliver is router.Deliverer's.
 func (r *rig) Deliver(wakes []fsm.Wake) {
 	r.mu.Lock()
-	defer r.mu.Unlock()
 	r.wakes = append(r.wakes, wakes...)
+	r.mu.Unlock()
+	for _, w := range wakes {
+		if r.prompt != nil {
+			r.prompt(w)
+		}
+	}
 }
 
 func (r *rig) woken(path string) []fsm.Wake {
@@ -138,6 +145,14 @@ func (r *rig) wake(path string, n int) fsm.Wake {
 func (r *rig) put(path string, events ...string) {
 	w := r.discovery.BeforeWrite(r.t.Context(), path, true)
 	r.discovery.Written(w, r.up.create(path, events...), true)
+}
+
+// appear creates a stream past the gateway, and has it discovered. So nothing is left to do for a write.
+func (r *rig) appear(path string) {
+	r.t.Helper()
+	r.up.create(path)
+	r.until("it is discovered",
+		func() bool { return r.discovery.Do(r.t.Context(), path, discovery.Evidence{}) == nil })
 }
 
 // post appends through the gateway.

@@ -513,15 +513,28 @@ func TestAtMostMaxLiveRequestsAndTheOthersAreSwept(t *testing.T) {
 }
 
 func TestAStreamOfWhichAConsumerHasComeToRestIsWatchedLiveThoughOthersWereBefore(t *testing.T) {
-	r := newRig(t, func(c *Config) { c.MaxLive, c.SweepRate, c.Check = 1, 1, time.Hour }).start()
-	r.subscribe("s", "/**")
-	for _, path := range []string{"/a", "/b", "/c"} {
-		r.put(path)
-		r.done(r.wake(path, 1))
-		r.watchedLive(path)
+	for name, prompt := range map[string]bool{"at once": true, "later": false} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, func(c *Config) {
+				c.MaxLive, c.SweepRate = 1, 1
+				c.Check, c.WatchEvery, c.Resync = time.Hour, time.Hour, time.Hour
+			})
+			if prompt {
+				r.prompt = r.done
+			}
+			r.start()
+			r.subscribe("s", "/**")
+			for _, path := range []string{"/a", "/b", "/c"} {
+				r.appear(path)
+				if w := r.wake(path, 1); !prompt {
+					r.done(w)
+				}
+				r.watchedLive(path)
+			}
+			r.up.append("/c", "straight")
+			r.wake("/c", 2)
+		})
 	}
-	r.up.append("/c", "straight")
-	r.wake("/c", 2)
 }
 
 func TestStreamsThatAreLookedAtOutOfTurnCostTheOthersNoTurn(t *testing.T) {
@@ -529,7 +542,7 @@ func TestStreamsThatAreLookedAtOutOfTurnCostTheOthersNoTurn(t *testing.T) {
 	r.subscribe("s", "/**")
 	paths := []string{"/a", "/b", "/c", "/d"}
 	for _, path := range paths {
-		r.put(path)
+		r.appear(path)
 		r.done(r.wake(path, 1))
 		r.watchedLive(path)
 	}

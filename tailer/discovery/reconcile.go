@@ -120,15 +120,15 @@ func (d *Discovery) reconcile(ctx, look context.Context, it *item, e Evidence) (
 	seen.Path, seen.Tail, seen.Told = path, tail, time.Now()
 	asked = d.memory.asks(path) // this try may have removed the record before
 	reply, err := d.store.LinkStream(ctx, path, l)
+	if reply.Done && len(l.Links) > 0 { // before the wakes: a worker may be done at once, and the watch must hear of it
+		d.watcher.Watch(d.store.PartitionOf(path), path)
+	}
 	d.outcomes.Follow(reply.Outcome, seen) // before an error, the store may have made some
 	switch {
 	case err != nil:
 		return 0, err
 	case !reply.Done:
 		return 0, errChanged
-	}
-	if len(l.Links) > 0 {
-		d.watcher.Watch(d.store.PartitionOf(path), path)
 	}
 	d.memory.put(reply.Stream, asked)
 	it.waits.Reset()
