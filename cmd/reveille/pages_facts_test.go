@@ -134,7 +134,7 @@ var aPath = regexp.MustCompile(`^[\w.][\w.-]*(/[\w.-]+)+$|^\w[\w-]*\.(css|go|htm
 // at a folder that another path of the section names or lies in.
 func wrongPaths(tree fs.FS, pages map[string]string) (problems []string) {
 	exists := func(name string) bool { _, err := fs.Stat(tree, name); return err == nil }
-	for _, page := range []string{"ARCHITECTURE.md", "CONTRIBUTING.md"} {
+	for _, page := range []string{"ARCHITECTURE.md", "CONTRIBUTING.md", "RECIPES.md"} {
 		for section := range strings.SplitSeq("\n"+strings.Join(prose(pages[page]), "\n"), "\n## ") {
 			var named []string
 			for _, code := range inlineCode.FindAllString(section, -1) {
