@@ -49,7 +49,7 @@ const batchBuffer = 32 << 10
 func (c *Client) ReadBatch(
 	ctx context.Context, reader, path string, at, end fsm.Offset, events int, span int64, matches func([]byte) bool,
 ) (fsm.Batch, error) {
-	b, err := c.readBatch(ctx, reader, path, at, end, want{events, span, matches})
+	b, err := c.readBatch(ctx, reader, path, at, end, want{events, span, matches, c.passTime})
 	if end != "" && (errors.Is(err, errLost) || errors.Is(err, errGoneThere) && c.has(ctx, path)) {
 		return c.lost(at, end), nil
 	}
@@ -62,6 +62,8 @@ type want struct {
 	events  int
 	span    int64
 	matches func([]byte) bool
+	// passFor is the longest time to pass over events.
+	passFor time.Duration
 }
 
 func (c *Client) readBatch(

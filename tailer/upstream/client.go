@@ -74,8 +74,8 @@ type Client struct {
 	readings readings
 	recent   recent
 	live     liveMode
-	// atOnce is idleTime. Tests change it.
-	atOnce time.Duration
+	// atOnce is idleTime, and passTime is the constant of that name. Tests change them.
+	atOnce, passTime time.Duration
 	// http2 is true while upstream answers over HTTP/2. Then live requests share connections, too.
 	http2 atomic.Bool
 
@@ -110,7 +110,7 @@ func New(cfg Config) *Client {
 		cfg: cfg, root: strings.TrimSuffix(cfg.URL.EscapedPath(), "/"), metrics: newMetrics(cfg.Metrics),
 		shared: &http.Client{Transport: newTransport(cfg), CheckRedirect: noRedirects},
 		heads:  retryablehttp.NewClient(),
-		atOnce: idleTime,
+		atOnce: idleTime, passTime: passTime,
 	}
 	if strings.HasPrefix(c.root, "//") { // Go would take the rest for a host
 		c.root = "//" + cfg.URL.Host + c.root

@@ -150,7 +150,7 @@ func (r *reading) ahead(path string, at fsm.Offset) (n int64, ok bool) {
 // others. The caller may call it again after errFar, but not after any other error.
 func (r *reading) batch(ctx context.Context, at, end fsm.Offset, w want) (b fsm.Batch, last bool, err error) {
 	defer r.within(ctx)()
-	p := passing{until: passUntil(ctx)}
+	p := passing{until: passUntil(ctx, w.passFor)}
 	b = fsm.Batch{
 		ContentType: r.header.Get("Content-Type"), JSON: r.json, From: at, To: r.next, Tail: r.next,
 	}
@@ -261,8 +261,8 @@ func early(ctx context.Context) (until time.Time, bounded bool) {
 }
 
 // passUntil returns when a batch that begins now stops passing over events.
-func passUntil(ctx context.Context) time.Time {
-	until := time.Now().Add(passTime)
+func passUntil(ctx context.Context, most time.Duration) time.Time {
+	until := time.Now().Add(most)
 	if soon, bounded := early(ctx); bounded && soon.Before(until) {
 		return soon
 	}
