@@ -23,7 +23,7 @@ import (
 // huntedHistories bounds how many histories it may take to find a broken script, and soundHistories is how many are
 // played with scripts that are right. The short form plays hastyHistories with the latter; of the former it sees that
 // they can still be broken, and compile. Histories are always the same.
-const huntedHistories, hastyHistories, soundHistories = 600, 1, 40
+const huntedHistories, hastyHistories, soundHistories = 4000, 1, 40
 
 // brokenPushes are about what a subscription's profile and deliveries of ModePush change.
 var brokenPushes = []harness.BrokenScript{
