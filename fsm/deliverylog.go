@@ -2,7 +2,6 @@ package fsm
 
 import (
 	"cmp"
-	"context"
 	"regexp"
 	"strings"
 	"time"
@@ -30,14 +29,6 @@ func (l DeliveryLog) Takes(r AttemptResult) bool {
 		return l == LogAll
 	}
 	return false
-}
-
-// LogStore keeps the delivery logs, each until its subscription is deleted.
-type LogStore interface {
-	// LoggedAttempts returns the latest entries of a subscription's log that are older than the entry with the ID
-	// before. The latest comes first, and most is the largest number of entries. An empty before begins with the latest
-	// entry.
-	LoggedAttempts(ctx context.Context, sub Subscription, before string, most int) ([]LoggedAttempt, error)
 }
 
 // LoggedAttempt is an entry of a delivery log.

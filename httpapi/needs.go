@@ -9,7 +9,7 @@ import (
 	"reveille/httpapi/native"
 )
 
-// What each resource needs of the rest of the program. fsm.Store says what the methods of the store do.
+// What each resource needs of the rest of the program.
 
 // Store is the part of the state that the ports use.
 type Store interface {

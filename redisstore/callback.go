@@ -13,7 +13,7 @@ import (
 	"reveille/fsm"
 )
 
-// Callback implements fsm.CallbackStore.
+// Callback implements native.Store.
 func (s *Store) Callback(ctx context.Context, cb fsm.Callback) (fsm.CallbackReply, error) {
 	args := []any{
 		cb.Consumer.ID, cb.Generation, cb.Epoch, cb.TokenEpoch, flag(cb.TokenExpired), cb.WakeID, flag(cb.Done),
@@ -54,7 +54,7 @@ var callbackCodes = []fsm.Code{
 	fsm.CodeInvalidRequest, fsm.CodeInternal,
 }
 
-// Consumer implements fsm.CallbackStore. It does not find a consumer whose subscription was deleted, even while the
+// Consumer implements control.Store. It does not find a consumer whose subscription was deleted, even while the
 // consumer's removal is pending.
 func (s *Store) Consumer(ctx context.Context, r fsm.ConsumerRef) (fsm.Consumer, error) {
 	p := s.PartitionOf(r.Home)

@@ -14,7 +14,7 @@ import (
 // fewConsumers bounds how many consumers and dead letters DeleteSubscription removes itself.
 const fewConsumers = 200
 
-// DeleteSubscription implements fsm.SubscriptionStore. It takes the subscription off the list. Then it tells every
+// DeleteSubscription implements control.Store. It takes the subscription off the list. Then it tells every
 // partition, in one round trip. From then on, the consumers are gone for every script, and no script makes a new one.
 // If few consumers and dead letters are left, this call removes them. Otherwise the replica that owns their partition
 // does (clear).

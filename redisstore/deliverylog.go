@@ -255,7 +255,7 @@ func (l *logWriter) listed(of logOf) bool {
 // oldestLogged is lower than the IDs of all entries that are not too old.
 func oldestLogged(now time.Time) string { return strconv.FormatInt(now.Add(-logAge).UnixMilli(), 10) }
 
-// LoggedAttempts implements fsm.LogStore.
+// LoggedAttempts implements control.Store.
 func (s *Store) LoggedAttempts(
 	ctx context.Context, sub fsm.Subscription, before string, most int,
 ) ([]fsm.LoggedAttempt, error) {

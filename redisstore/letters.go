@@ -66,7 +66,7 @@ func readLetter(id fsm.LetterID, kept string) fsm.DeadLetter {
 	}
 }
 
-// DeadLetters implements fsm.LetterStore.
+// DeadLetters implements control.LetterStore.
 func (s *Store) DeadLetters(
 	ctx context.Context, span fsm.LetterSpan, most int,
 ) (list []fsm.DeadLetter, err error) {
@@ -80,7 +80,7 @@ func (s *Store) DeadLetters(
 	return list, r.err()
 }
 
-// DropDeadLetters implements fsm.LetterStore.
+// DropDeadLetters implements control.LetterStore.
 func (s *Store) DropDeadLetters(
 	ctx context.Context, span fsm.LetterSpan, most int,
 ) (fsm.LetterWork, fsm.Outcome, error) {
@@ -103,7 +103,7 @@ func (s *Store) letterWork(
 	return w, o, r.err()
 }
 
-// CountDeadLetters implements fsm.LetterStore.
+// CountDeadLetters implements control.LetterStore.
 func (s *Store) CountDeadLetters(ctx context.Context) ([]fsm.LetterCounts, error) {
 	byPartition := make([]fsm.LetterCounts, s.keys.partitions)
 	var failure error

@@ -20,7 +20,7 @@ const (
 	tallySets  = 4096
 )
 
-// CountConsumers implements fsm.OperatorStore.
+// CountConsumers implements control.Store.
 func (s *Store) CountConsumers(ctx context.Context, subs []fsm.Subscription) ([][]int, error) {
 	counts := make([][]int, len(subs))
 	for i := range counts {
@@ -44,7 +44,7 @@ func (s *Store) CountConsumers(ctx context.Context, subs []fsm.Subscription) ([]
 	return counts, nil
 }
 
-// TallyConsumers implements fsm.OperatorStore.
+// TallyConsumers implements control.Store.
 func (s *Store) TallyConsumers(ctx context.Context, subs []fsm.Subscription) ([]fsm.Tally, error) {
 	return s.tally(ctx, subs, tallyBatch)
 }
@@ -119,7 +119,7 @@ func (r *reply) tally(tallies []fsm.Tally) {
 	})
 }
 
-// ScanConsumers implements fsm.OperatorStore.
+// ScanConsumers implements control.Store.
 func (s *Store) ScanConsumers(
 	ctx context.Context, sub fsm.Subscription, partition int, cursor string, count int,
 ) (list []fsm.Consumer, next string, err error) {

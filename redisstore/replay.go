@@ -6,14 +6,14 @@ import (
 	"reveille/fsm"
 )
 
-// ReplayDeadLetters implements fsm.ReplayStore.
+// ReplayDeadLetters implements control.ReplayStore.
 func (s *Store) ReplayDeadLetters(
 	ctx context.Context, span fsm.LetterSpan, most int,
 ) (fsm.LetterWork, fsm.Outcome, error) {
 	return s.letterWork(ctx, scriptReplayLetters, span, most)
 }
 
-// ReplaySpan implements fsm.ReplayStore.
+// ReplaySpan implements control.ReplayStore.
 func (s *Store) ReplaySpan(
 	ctx context.Context, c fsm.ConsumerRef, born int64, span fsm.ReplaySpan,
 ) (number int64, o fsm.Outcome, err error) {
@@ -30,7 +30,7 @@ func (s *Store) ReplaySpan(
 	return number, o, nil
 }
 
-// ReplayQueues implements fsm.ReplayStore.
+// ReplayQueues implements control.ReplayStore.
 func (s *Store) ReplayQueues(
 	ctx context.Context, partition int, subscription, after string, most int,
 ) (queues []fsm.ReplayQueue, err error) {
@@ -48,7 +48,7 @@ func (s *Store) ReplayQueues(
 	return queues, r.err()
 }
 
-// CancelReplays implements fsm.ReplayStore.
+// CancelReplays implements control.ReplayStore.
 func (s *Store) CancelReplays(ctx context.Context, c fsm.ConsumerRef) (n int, o fsm.Outcome, err error) {
 	r := s.run(ctx, scriptCancelReplays, s.PartitionOf(c.Home), c.ID)
 	r.list(func(l *reply) { n, o = int(l.int()), l.outcome() })

@@ -126,8 +126,6 @@ type Store struct {
 	alone atomic.Bool
 }
 
-var _ fsm.Store = (*Store)(nil)
-
 // New returns a Store on a client. The caller closes the client.
 func New(rdb redis.UniversalClient, opts Options) *Store {
 	opts.Partitions = cmp.Or(opts.Partitions, DefaultPartitions)
@@ -165,7 +163,7 @@ func New(rdb redis.UniversalClient, opts Options) *Store {
 	return s
 }
 
-// Ping implements fsm.Store.
+// Ping returns nil if the store answers.
 func (s *Store) Ping(ctx context.Context) error { return wrap(s.rdb.Ping(ctx).Err()) }
 
 // Run does the store's own work until ctx is done. It takes a share of the partitions and keeps the catalog up to date.

@@ -18,7 +18,7 @@ import (
 // Catalog is this replica's view of the subscriptions.
 func (s *Store) Catalog() *cache.Catalog { return s.catalog }
 
-// CreateSubscription implements fsm.SubscriptionStore.
+// CreateSubscription implements discovery.Store.
 func (s *Store) CreateSubscription(ctx context.Context, sub fsm.Subscription) (fsm.Subscription, bool, error) {
 	now, err := s.now(ctx)
 	if err != nil {
@@ -71,7 +71,7 @@ func (s *Store) tell(ctx context.Context, sub fsm.Subscription) (stored fsm.Subs
 	return stored, false, err
 }
 
-// ChangeSubscription implements fsm.SubscriptionStore.
+// ChangeSubscription implements control.Store.
 func (s *Store) ChangeSubscription(
 	ctx context.Context, id string, change func(fsm.Subscription) (fsm.Subscription, error),
 ) (fsm.Subscription, error) {
@@ -131,7 +131,7 @@ func (s *Store) changeAt(
 	}
 }
 
-// RotateSecret implements fsm.SubscriptionStore.
+// RotateSecret implements control.Store.
 func (s *Store) RotateSecret(ctx context.Context, id string, r fsm.Rotation) (fsm.Subscription, error) {
 	return s.changeAt(ctx, id, func(sub fsm.Subscription, clock clock) (fsm.Subscription, error) {
 		now, err := clock()
@@ -139,7 +139,7 @@ func (s *Store) RotateSecret(ctx context.Context, id string, r fsm.Rotation) (fs
 	})
 }
 
-// ResumeSubscription implements fsm.SubscriptionStore. A replica that does not know of the change yet may hold back an
+// ResumeSubscription implements control.Store. A replica that does not know of the change yet may hold back an
 // attempt of a consumer that was visited. After that, it looks again whether the subscription is paused
 // (dispatcher/pause.go).
 func (s *Store) ResumeSubscription(ctx context.Context, id string) (n int, o fsm.Outcome, err error) {
@@ -166,7 +166,7 @@ func (s *Store) ResumeSubscription(ctx context.Context, id string) (n int, o fsm
 	return n, o, err
 }
 
-// RetrySubscription implements fsm.SubscriptionStore.
+// RetrySubscription implements control.Store.
 func (s *Store) RetrySubscription(ctx context.Context, id string) (n int, err error) {
 	if err := s.RefreshCatalog(ctx); err != nil {
 		return 0, err
@@ -192,7 +192,7 @@ func (s *Store) retryEndpoint(ctx context.Context, sub fsm.Subscription) error {
 	return err
 }
 
-// RetryWake implements fsm.SubscriptionStore.
+// RetryWake implements control.Store.
 func (s *Store) RetryWake(ctx context.Context, sub fsm.Subscription, w fsm.WakeRef) (waited bool, err error) {
 	if err := s.retryEndpoint(ctx, sub); err != nil {
 		return false, err
@@ -211,7 +211,7 @@ func (s *Store) ofSubscription(ctx context.Context, sc *script, sub fsm.Subscrip
 	return nil
 }
 
-// RefreshCatalog implements fsm.SubscriptionStore.
+// RefreshCatalog implements discovery.Store.
 func (s *Store) RefreshCatalog(ctx context.Context) error {
 	// One refresh runs at a time, so an older list never replaces a newer one. A refresh that began after this call
 	// came is good for this call, too. So callers that wait share one.
@@ -324,7 +324,7 @@ func (s *Store) readable(text string) (sub fsm.Subscription, ok bool) {
 	return sub, false
 }
 
-// Version implements fsm.SubscriptionStore.
+// Version implements discovery.Store.
 func (s *Store) Version(ctx context.Context) (int64, error) {
 	v, err := s.rdb.Get(ctx, s.keys.version()).Result()
 	if err = wrap(err); err != nil || v == "" {

@@ -1,6 +1,7 @@
 package redisstore_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"testing"
@@ -13,7 +14,14 @@ import (
 
 // eitherStore is what both stores have for subscriptions.
 type eitherStore interface {
-	fsm.SubscriptionStore
+	CreateSubscription(ctx context.Context, sub fsm.Subscription) (stored fsm.Subscription, created bool, err error)
+	ChangeSubscription(
+		ctx context.Context, id string, change func(fsm.Subscription) (fsm.Subscription, error),
+	) (fsm.Subscription, error)
+	RotateSecret(ctx context.Context, id string, r fsm.Rotation) (fsm.Subscription, error)
+	DeleteSubscription(ctx context.Context, id string) error
+	Version(ctx context.Context) (int64, error)
+	RefreshCatalog(ctx context.Context) error
 	Catalog() *cache.Catalog
 }
 

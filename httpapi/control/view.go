@@ -6,53 +6,12 @@ import (
 	"maps"
 
 	"reveille/fsm"
-	"reveille/fsm/cache"
 	"reveille/httpapi/refusal"
 )
 
-// Store is what the ports need of the store. fsm.Store says what its methods do. View has all of them, cut to a
-// principal, and is the only way of the faces to them.
-type Store interface {
-	wholeStore
-	foundStore
-	Catalog() *cache.Catalog
-	ChangeSubscription(
-		ctx context.Context, id string, change func(fsm.Subscription) (fsm.Subscription, error),
-	) (fsm.Subscription, error)
-	DeleteSubscription(ctx context.Context, id string) error
-	RotateSecret(ctx context.Context, id string, r fsm.Rotation) (fsm.Subscription, error)
-	ResumeSubscription(ctx context.Context, id string) (consumers int, o fsm.Outcome, err error)
-	RetrySubscription(ctx context.Context, id string) (consumers int, err error)
-	Backfills(ctx context.Context) (map[string]fsm.Backfill, error)
-	Consumer(ctx context.Context, r fsm.ConsumerRef) (fsm.Consumer, error)
-	ScanStreams(ctx context.Context, partition int, cursor string) ([]fsm.Stream, string, error)
-	WatchedSince(ctx context.Context, partition int, seq int64) ([]fsm.Watched, error)
-	fsm.LetterStore
-	fsm.ReplayStore
-}
-
-// wholeStore has what belongs to no principal.
-type wholeStore interface {
-	fsm.PartitionStore
-	RefreshCatalog(ctx context.Context) error
-	Endpoints() *cache.Endpoints
-	Ownership() *cache.Ownership
-}
-
-// foundStore has what is asked about subscriptions that the principal has found, and so sees.
-type foundStore interface {
-	fsm.LogStore
-	CountConsumers(ctx context.Context, subs []fsm.Subscription) (byPartition [][]int, err error)
-	TallyConsumers(ctx context.Context, subs []fsm.Subscription) ([]fsm.Tally, error)
-	ScanConsumers(
-		ctx context.Context, sub fsm.Subscription, partition int, cursor string, count int,
-	) ([]fsm.Consumer, string, error)
-	RetryWake(ctx context.Context, sub fsm.Subscription, r fsm.WakeRef) (waited bool, err error)
-}
-
 // Streams makes subscriptions, and changes which streams are known.
 type Streams interface {
-	// Subscribe stores a subscription (fsm.SubscriptionStore, CreateSubscription). If it creates one, it begins the
+	// Subscribe stores a subscription (discovery.Store, CreateSubscription). If it creates one, it begins the
 	// backfill. It then returns when the backfill is over, or has taken longer than a caller can wait.
 	Subscribe(ctx context.Context, sub fsm.Subscription) (stored fsm.Subscription, created bool, err error)
 	// Name makes streams known; those that exist upstream are linked from fsm.Start, the others are awaited.
@@ -216,7 +175,7 @@ func (v *View) DeleteSubscription(ctx context.Context, id string) error {
 	return v.store.DeleteSubscription(ctx, id)
 }
 
-// RotateSecret is fsm.SubscriptionStore.RotateSecret.
+// RotateSecret is Store.RotateSecret.
 func (v *View) RotateSecret(ctx context.Context, id string, r fsm.Rotation) (fsm.Subscription, error) {
 	if err := v.named(ctx, id); err != nil {
 		return fsm.Subscription{}, err
@@ -224,7 +183,7 @@ func (v *View) RotateSecret(ctx context.Context, id string, r fsm.Rotation) (fsm
 	return v.store.RotateSecret(ctx, id, r)
 }
 
-// ResumeSubscription is fsm.SubscriptionStore.ResumeSubscription.
+// ResumeSubscription is Store.ResumeSubscription.
 func (v *View) ResumeSubscription(ctx context.Context, id string) (consumers int, o fsm.Outcome, err error) {
 	if err := v.named(ctx, id); err != nil {
 		return 0, o, err
@@ -232,7 +191,7 @@ func (v *View) ResumeSubscription(ctx context.Context, id string) (consumers int
 	return v.store.ResumeSubscription(ctx, id)
 }
 
-// RetrySubscription is fsm.SubscriptionStore.RetrySubscription.
+// RetrySubscription is Store.RetrySubscription.
 func (v *View) RetrySubscription(ctx context.Context, id string) (consumers int, err error) {
 	if err := v.named(ctx, id); err != nil {
 		return 0, err
@@ -246,7 +205,7 @@ func (v *View) Backfills(ctx context.Context) (map[string]fsm.Backfill, error) {
 	return cutToIDs(ctx, v, all), err
 }
 
-// Consumer is fsm.CallbackStore.Consumer. Of its links, there are only those to streams that the principal sees.
+// Consumer is Store.Consumer. Of its links, there are only those to streams that the principal sees.
 func (v *View) Consumer(ctx context.Context, r fsm.ConsumerRef) (fsm.Consumer, error) {
 	if !v.seesConsumer(ctx, r.ID) {
 		return fsm.Consumer{}, fsm.ErrNotFound
@@ -299,7 +258,7 @@ func ofSeen(ctx context.Context, paths []string, do func(context.Context, []stri
 	return do(ctx, paths)
 }
 
-// DeadLetters is fsm.LetterStore.DeadLetters.
+// DeadLetters is Store.DeadLetters.
 func (v *View) DeadLetters(ctx context.Context, span fsm.LetterSpan, most int) ([]fsm.DeadLetter, error) {
 	return fill(ctx, most, func(last *fsm.DeadLetter) ([]fsm.DeadLetter, error) {
 		if last != nil {
@@ -326,7 +285,7 @@ func fill[T any](
 	}
 }
 
-// CountDeadLetters is fsm.LetterStore.CountDeadLetters, for the subscriptions that the principal sees.
+// CountDeadLetters is Store.CountDeadLetters, for the subscriptions that the principal sees.
 func (v *View) CountDeadLetters(ctx context.Context) (byPartition []fsm.LetterCounts, err error) {
 	byPartition, err = v.store.CountDeadLetters(ctx)
 	for i := range byPartition {
@@ -345,7 +304,7 @@ func cutToIDs[T any](ctx context.Context, v *View, byID map[string]T) map[string
 	return some
 }
 
-// DropDeadLetters is fsm.LetterStore.DropDeadLetters, for the letters of one subscription, or for one letter.
+// DropDeadLetters is Store.DropDeadLetters, for the letters of one subscription, or for one letter.
 func (v *View) DropDeadLetters(
 	ctx context.Context, span fsm.LetterSpan, most int,
 ) (w fsm.LetterWork, o fsm.Outcome, err error) {
@@ -355,7 +314,7 @@ func (v *View) DropDeadLetters(
 	return v.store.DropDeadLetters(ctx, span, most)
 }
 
-// ReplayDeadLetters is fsm.ReplayStore.ReplayDeadLetters, for the same letters as DropDeadLetters.
+// ReplayDeadLetters is Store.ReplayDeadLetters, for the same letters as DropDeadLetters.
 func (v *View) ReplayDeadLetters(
 	ctx context.Context, span fsm.LetterSpan, most int,
 ) (w fsm.LetterWork, o fsm.Outcome, err error) {
@@ -380,7 +339,7 @@ func (v *View) seesSpan(ctx context.Context, span fsm.LetterSpan) (bool, error) 
 	return len(list) > 0, err
 }
 
-// ReplaySpan is fsm.ReplayStore.ReplaySpan.
+// ReplaySpan is Store.ReplaySpan.
 func (v *View) ReplaySpan(
 	ctx context.Context, r fsm.ConsumerRef, born int64, span fsm.ReplaySpan,
 ) (number int64, o fsm.Outcome, err error) {
@@ -390,7 +349,7 @@ func (v *View) ReplaySpan(
 	return v.store.ReplaySpan(ctx, r, born, span)
 }
 
-// ReplayQueues is fsm.ReplayStore.ReplayQueues.
+// ReplayQueues is Store.ReplayQueues.
 func (v *View) ReplayQueues(
 	ctx context.Context, partition int, subscription, after string, most int,
 ) ([]fsm.ReplayQueue, error) {
@@ -402,7 +361,7 @@ func (v *View) ReplayQueues(
 	}, func(q fsm.ReplayQueue) bool { return v.seesConsumer(ctx, q.Consumer) })
 }
 
-// CancelReplays is fsm.ReplayStore.CancelReplays.
+// CancelReplays is Store.CancelReplays.
 func (v *View) CancelReplays(ctx context.Context, r fsm.ConsumerRef) (cancelled int, o fsm.Outcome, err error) {
 	if !v.seesConsumer(ctx, r.ID) {
 		return 0, o, nil

@@ -22,10 +22,11 @@ import (
 
 const callbackPrefix = "/callback/"
 
-// Store is what callbacks need of the store. Their token says what they may do, so they have no principal. fsm.Store
-// says what its methods do.
+// Store is what callbacks need of the store. Their token says what they may do, so they have no principal.
 type Store interface {
+	// Callback judges and processes a callback, by the transition of the same name (fsm/spec).
 	Callback(ctx context.Context, cb fsm.Callback) (fsm.CallbackReply, error)
+	// Hide hides the consumers of a primary stream that upstream reports as gone, until the stream is observed again.
 	Hide(ctx context.Context, path string, a fsm.Absence) (fsm.Outcome, error)
 }
 

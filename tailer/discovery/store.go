@@ -8,7 +8,7 @@ import (
 	"reveille/fsm/cache"
 )
 
-// Store is the part of the state that discovery uses. fsm.SubscriptionStore says what the methods for subscriptions do.
+// Store is the part of the state that discovery uses.
 type Store interface {
 	fsm.PartitionStore
 	RecordStore
@@ -19,8 +19,14 @@ type Store interface {
 	Ownership() *cache.Ownership
 	// Catalog is this replica's view of the subscriptions; the store keeps it up to date.
 	Catalog() *cache.Catalog
+	// RefreshCatalog reads the subscriptions anew if they have changed.
 	RefreshCatalog(ctx context.Context) error
+	// Version of the list of subscriptions as it is now.
 	Version(ctx context.Context) (int64, error)
+	// CreateSubscription stores sub unless its ID is taken. If the stored subscription has the same configuration, it
+	// returns that one and false. A replica that reads a Version of the list from then on finds it Told. If the
+	// configuration differs, it returns a *fsm.ConflictError. A created subscription has a backfill under way until
+	// EndBackfill.
 	CreateSubscription(ctx context.Context, sub fsm.Subscription) (stored fsm.Subscription, created bool, err error)
 }
 

@@ -9,7 +9,7 @@ import (
 	"reveille/fsm/spec"
 )
 
-// Callback implements fsm.CallbackStore.
+// Callback implements native.Store.
 func (s *Store) Callback(ctx context.Context, cb fsm.Callback) (r fsm.CallbackReply, err error) {
 	err = s.call(ctx, func(t *tx) error {
 		r = t.callback(cb)
@@ -55,7 +55,7 @@ func (t *tx) callback(cb fsm.Callback) (r fsm.CallbackReply) {
 	return r
 }
 
-// Consumer implements fsm.CallbackStore.
+// Consumer implements control.Store.
 func (s *Store) Consumer(ctx context.Context, r fsm.ConsumerRef) (c fsm.Consumer, err error) {
 	err = s.call(ctx, func(t *tx) error {
 		var there bool

@@ -17,7 +17,7 @@ func (db *DB) PutLogged(sub fsm.Subscription, a fsm.LoggedAttempt) {
 	})
 }
 
-// LoggedAttempts implements fsm.LogStore.
+// LoggedAttempts implements control.Store.
 func (s *Store) LoggedAttempts(
 	ctx context.Context, sub fsm.Subscription, before string, most int,
 ) (list []fsm.LoggedAttempt, err error) {

@@ -46,7 +46,7 @@ func (t *tx) spanned(span fsm.LetterSpan, most int) (list []fsm.DeadLetter) {
 	return list
 }
 
-// DeadLetters implements fsm.LetterStore.
+// DeadLetters implements control.LetterStore.
 func (s *Store) DeadLetters(
 	ctx context.Context, span fsm.LetterSpan, most int,
 ) (list []fsm.DeadLetter, err error) {
@@ -57,7 +57,7 @@ func (s *Store) DeadLetters(
 	return list, err
 }
 
-// DropDeadLetters implements fsm.LetterStore.
+// DropDeadLetters implements control.LetterStore.
 func (s *Store) DropDeadLetters(
 	ctx context.Context, span fsm.LetterSpan, most int,
 ) (w fsm.LetterWork, o fsm.Outcome, err error) {
@@ -112,7 +112,7 @@ func receiverOf(l fsm.DeadLetter) string {
 	return l.Consumer
 }
 
-// CountDeadLetters implements fsm.LetterStore.
+// CountDeadLetters implements control.LetterStore.
 func (s *Store) CountDeadLetters(ctx context.Context) (byPartition []fsm.LetterCounts, err error) {
 	err = s.call(ctx, func(t *tx) error {
 		for _, p := range t.partitions {

@@ -27,7 +27,7 @@ func (t *tx) of(sub fsm.Subscription, partition int) []string {
 	return p.order[generation{sub.ID, sub.Generation}]
 }
 
-// CountConsumers implements fsm.OperatorStore.
+// CountConsumers implements control.Store.
 func (s *Store) CountConsumers(ctx context.Context, subs []fsm.Subscription) (counts [][]int, err error) {
 	err = s.call(ctx, func(t *tx) error {
 		counts = make([][]int, len(subs))
@@ -41,7 +41,7 @@ func (s *Store) CountConsumers(ctx context.Context, subs []fsm.Subscription) (co
 	return counts, err
 }
 
-// TallyConsumers implements fsm.OperatorStore.
+// TallyConsumers implements control.Store.
 func (s *Store) TallyConsumers(ctx context.Context, subs []fsm.Subscription) (tallies []fsm.Tally, err error) {
 	err = s.call(ctx, func(t *tx) error {
 		tallies = make([]fsm.Tally, len(subs))
@@ -69,7 +69,7 @@ func (p *partition) tally(sub fsm.Subscription, now time.Time) (tally fsm.Tally)
 	return tally
 }
 
-// ScanConsumers implements fsm.OperatorStore.
+// ScanConsumers implements control.Store.
 func (s *Store) ScanConsumers(
 	ctx context.Context, sub fsm.Subscription, partition int, cursor string, count int,
 ) (list []fsm.Consumer, after string, err error) {

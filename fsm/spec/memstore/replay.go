@@ -16,7 +16,7 @@ type queued struct {
 	span   fsm.ReplaySpan
 }
 
-// ReplayDeadLetters implements fsm.ReplayStore.
+// ReplayDeadLetters implements control.ReplayStore.
 func (s *Store) ReplayDeadLetters(
 	ctx context.Context, span fsm.LetterSpan, most int,
 ) (w fsm.LetterWork, o fsm.Outcome, err error) {
@@ -43,7 +43,7 @@ func (s *Store) ReplayDeadLetters(
 	return w, o, err
 }
 
-// ReplaySpan implements fsm.ReplayStore.
+// ReplaySpan implements control.ReplayStore.
 func (s *Store) ReplaySpan(
 	ctx context.Context, r fsm.ConsumerRef, born int64, span fsm.ReplaySpan,
 ) (number int64, o fsm.Outcome, err error) {
@@ -73,7 +73,7 @@ func (s *Store) ReplaySpan(
 	return number, o, err
 }
 
-// ReplayQueues implements fsm.ReplayStore.
+// ReplayQueues implements control.ReplayStore.
 func (s *Store) ReplayQueues(
 	ctx context.Context, partition int, subscription, after string, most int,
 ) (queues []fsm.ReplayQueue, err error) {
@@ -101,7 +101,7 @@ func (s *Store) ReplayQueues(
 	return queues, err
 }
 
-// CancelReplays implements fsm.ReplayStore.
+// CancelReplays implements control.ReplayStore.
 func (s *Store) CancelReplays(ctx context.Context, r fsm.ConsumerRef) (n int, o fsm.Outcome, err error) {
 	err = s.call(ctx, func(t *tx) error {
 		p := t.home(r.Home)

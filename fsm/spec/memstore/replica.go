@@ -34,8 +34,6 @@ type Store struct {
 	place place
 }
 
-var _ fsm.Store = (*Store)(nil)
-
 // Replica returns a new replica that owns some partitions. It knows the subscriptions.
 func (db *DB) Replica(id string, partitions ...int) *Store {
 	db.mu.Lock()
@@ -160,7 +158,7 @@ func (s *Store) Run(ctx context.Context, hinted func(fsm.Hint)) error {
 	}
 }
 
-// Ping implements fsm.Store.
+// Ping returns nil if the store answers.
 func (s *Store) Ping(ctx context.Context) error {
 	return s.call(ctx, func(*tx) error { return nil }, "Ping")
 }

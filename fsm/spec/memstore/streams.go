@@ -166,7 +166,7 @@ func (s *Store) TakeDeletion(ctx context.Context, path string) (taken bool, err 
 	return taken, err
 }
 
-// Version implements fsm.SubscriptionStore.
+// Version implements discovery.Store.
 func (s *Store) Version(ctx context.Context) (version int64, err error) {
 	err = s.call(ctx, func(t *tx) error {
 		version = t.version

@@ -36,7 +36,7 @@ func (t *tx) relist() {
 	t.refresh = true
 }
 
-// CreateSubscription implements fsm.SubscriptionStore.
+// CreateSubscription implements discovery.Store.
 func (s *Store) CreateSubscription(
 	ctx context.Context, sub fsm.Subscription,
 ) (stored fsm.Subscription, created bool, err error) {
@@ -61,7 +61,7 @@ func (s *Store) CreateSubscription(
 	return stored, created, err
 }
 
-// ChangeSubscription implements fsm.SubscriptionStore.
+// ChangeSubscription implements control.Store.
 func (s *Store) ChangeSubscription(
 	ctx context.Context, id string, change func(fsm.Subscription) (fsm.Subscription, error),
 ) (stored fsm.Subscription, err error) {
@@ -79,7 +79,7 @@ func (s *Store) ChangeSubscription(
 	return stored, err
 }
 
-// RotateSecret implements fsm.SubscriptionStore.
+// RotateSecret implements control.Store.
 func (s *Store) RotateSecret(ctx context.Context, id string, r fsm.Rotation) (stored fsm.Subscription, err error) {
 	err = s.call(ctx, func(t *tx) error {
 		there, known := t.subs[id]
@@ -104,7 +104,7 @@ func (t *tx) change(was, next fsm.Subscription) fsm.Subscription {
 	return next
 }
 
-// DeleteSubscription implements fsm.SubscriptionStore. It takes two steps, so that a replica that dies in between
+// DeleteSubscription implements control.Store. It takes two steps, so that a replica that dies in between
 // leaves no consumer behind. The list remembers the subscription until all of its consumers are removed.
 func (s *Store) DeleteSubscription(ctx context.Context, id string) error {
 	err := s.call(ctx, func(t *tx) error {
@@ -168,7 +168,7 @@ func (s *Store) drop(ctx context.Context, n int, id, generation string) error {
 	return err
 }
 
-// ResumeSubscription implements fsm.SubscriptionStore.
+// ResumeSubscription implements control.Store.
 func (s *Store) ResumeSubscription(ctx context.Context, id string) (n int, o fsm.Outcome, err error) {
 	err = s.call(ctx, func(t *tx) error {
 		s.readSubscriptions()
@@ -196,7 +196,7 @@ func (s *Store) ResumeSubscription(ctx context.Context, id string) (n int, o fsm
 	return n, o, err
 }
 
-// RetrySubscription implements fsm.SubscriptionStore.
+// RetrySubscription implements control.Store.
 func (s *Store) RetrySubscription(ctx context.Context, id string) (n int, err error) {
 	err = s.call(ctx, func(t *tx) error {
 		s.readSubscriptions()
@@ -221,7 +221,7 @@ func (s *Store) RetrySubscription(ctx context.Context, id string) (n int, err er
 	return n, err
 }
 
-// RetryWake implements fsm.SubscriptionStore.
+// RetryWake implements control.Store.
 func (s *Store) RetryWake(ctx context.Context, sub fsm.Subscription, r fsm.WakeRef) (waited bool, err error) {
 	err = s.call(ctx, func(t *tx) error {
 		t.retryEndpoint(sub)
@@ -245,7 +245,7 @@ func (t *tx) retryEndpoint(sub fsm.Subscription) {
 	}
 }
 
-// RefreshCatalog implements fsm.SubscriptionStore.
+// RefreshCatalog implements discovery.Store.
 func (s *Store) RefreshCatalog(ctx context.Context) error {
 	return s.call(ctx, func(*tx) error {
 		s.readSubscriptions()

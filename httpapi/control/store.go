@@ -1,0 +1,122 @@
+package control
+
+import (
+	"context"
+
+	"reveille/fsm"
+	"reveille/fsm/cache"
+)
+
+// Store is what the ports use of the state. View has all of its methods, cut to a principal, and is the only way of the
+// faces to them. Every method may return an error that wraps fsm.ErrUnavailable.
+type Store interface {
+	wholeStore
+	foundStore
+	// Catalog is this replica's view of the subscriptions; the store keeps it up to date.
+	Catalog() *cache.Catalog
+	// ChangeSubscription stores what change returns, and returns it as stored. It is then Told, and in the list from
+	// the list's next version on. The function change may alter what SameConfig compares, except Pattern and Mode. It
+	// may also alter Paused and the secrets. If another change came in between, change is called again. If it fails,
+	// its error is returned as it is and nothing is stored. A previous secret that does not sign any more is dropped
+	// with the next change. An unknown ID is fsm.ErrNotFound.
+	ChangeSubscription(
+		ctx context.Context, id string, change func(fsm.Subscription) (fsm.Subscription, error),
+	) (fsm.Subscription, error)
+	// RotateSecret is ChangeSubscription by Rotate.
+	RotateSecret(ctx context.Context, id string, r fsm.Rotation) (fsm.Subscription, error)
+	// DeleteSubscription removes a subscription and all of its consumers. Callbacks find the consumers gone as soon as
+	// it returns. An unknown ID is no error.
+	DeleteSubscription(ctx context.Context, id string) error
+	// ResumeSubscription resumes deliveries: it ends Paused, and then makes the transition Resume on all consumers of
+	// the subscription. It returns how many consumers this changed, and fsm.ErrNotFound for an unknown ID. An error may
+	// come after some were resumed.
+	ResumeSubscription(ctx context.Context, id string) (consumers int, o fsm.Outcome, err error)
+	// RetrySubscription makes the transition RetryEndpoint, then Retry on all consumers of the subscription. It returns
+	// how many consumers had a waiting attempt, and fsm.ErrNotFound for an unknown ID. An error may come after some
+	// transitions were made.
+	RetrySubscription(ctx context.Context, id string) (consumers int, err error)
+	// Backfills returns the backfills under way, by subscription ID.
+	Backfills(ctx context.Context) (map[string]fsm.Backfill, error)
+	// Consumer returns one consumer, or fsm.ErrNotFound.
+	Consumer(ctx context.Context, r fsm.ConsumerRef) (fsm.Consumer, error)
+	// ScanStreams walks the records of a partition, each at least once. It begins and ends with cursor "0".
+	ScanStreams(ctx context.Context, partition int, cursor string) ([]fsm.Stream, string, error)
+	// WatchedSince returns the streams of a partition that came to be watched after seq, in order.
+	WatchedSince(ctx context.Context, partition int, seq int64) ([]fsm.Watched, error)
+	LetterStore
+	ReplayStore
+}
+
+// wholeStore has what belongs to no principal.
+type wholeStore interface {
+	fsm.PartitionStore
+	// RefreshCatalog reads the subscriptions anew if they have changed.
+	RefreshCatalog(ctx context.Context) error
+	// Endpoints is this replica's view of the endpoints in trouble.
+	Endpoints() *cache.Endpoints
+	// Ownership is what this replica works for.
+	Ownership() *cache.Ownership
+}
+
+// foundStore has what is asked about subscriptions that the principal has found, and so sees. No call keeps the store
+// from its other work for long.
+type foundStore interface {
+	// CountConsumers returns how many consumers each of some subscriptions has in each partition.
+	CountConsumers(ctx context.Context, subs []fsm.Subscription) (byPartition [][]int, err error)
+	// TallyConsumers counts the consumers of some subscriptions, in the order of subs: none is left out without an
+	// error. The time grows with the consumers of all subscriptions that are not idle, or are failing or hidden, by
+	// some 5 µs each. It looks at few consumers of a partition at a time. If there are more, a consumer that changes
+	// meanwhile may count in the state before, the one after, both or neither. All others are counted once. For a
+	// deleted subscription it counts none.
+	TallyConsumers(ctx context.Context, subs []fsm.Subscription) ([]fsm.Tally, error)
+	// ScanConsumers walks the consumers that a subscription has in a partition, without their Links. It returns each at
+	// least once, and about count at a time. It begins and ends with cursor "0".
+	ScanConsumers(
+		ctx context.Context, sub fsm.Subscription, partition int, cursor string, count int,
+	) ([]fsm.Consumer, string, error)
+	// RetryWake makes the transition RetryEndpoint, then Retry on one consumer of the subscription. It makes neither if
+	// that consumer is in another wake. It says whether an attempt has waited.
+	RetryWake(ctx context.Context, sub fsm.Subscription, r fsm.WakeRef) (waited bool, err error)
+	// LoggedAttempts returns the latest entries of a subscription's delivery log that are older than the entry with the
+	// ID before. The latest comes first, and most is the largest number of entries. An empty before begins with the
+	// latest entry. The log is kept until the subscription is deleted.
+	LoggedAttempts(ctx context.Context, sub fsm.Subscription, before string, most int) ([]fsm.LoggedAttempt, error)
+}
+
+// LetterStore keeps dead letters, in the partitions of their consumers.
+type LetterStore interface {
+	// DeadLetters returns the first letters of a span, in the order in which they came. The largest number of letters
+	// is most. It ignores the span's Stream.
+	DeadLetters(ctx context.Context, span fsm.LetterSpan, most int) ([]fsm.DeadLetter, error)
+	// DropDeadLetters drops the last letters of a span. It looks at no more letters than most says. It begins at the
+	// end, so that no replay begins of a letter that is about to be dropped. Their replays go with them: if one is
+	// under way, the attempt that is out is the last. If a call is carried out twice because its reply was lost, it
+	// returns what the second has dropped.
+	DropDeadLetters(ctx context.Context, span fsm.LetterSpan, most int) (fsm.LetterWork, fsm.Outcome, error)
+	// CountDeadLetters counts the letters of each partition.
+	CountDeadLetters(ctx context.Context) (byPartition []fsm.LetterCounts, err error)
+}
+
+// ReplayStore delivers events again that were delivered before, or are dead. The replays of a consumer of ModePush wait
+// in its queue. They run one after the other, in the order of their numbers, beside the deliveries of new events.
+type ReplayStore interface {
+	// ReplayDeadLetters queues the first letters of a span for their replay. It looks at no more letters than most
+	// says. A letter is kept until its replay is over; events that are dead then leave another letter. A letter whose
+	// replay was asked for before counts as Done, and is replayed once.
+	ReplayDeadLetters(ctx context.Context, span fsm.LetterSpan, most int) (fsm.LetterWork, fsm.Outcome, error)
+	// ReplaySpan queues a span of a consumer's stream for its replay, and returns the number that names it. A span that
+	// waits already is replayed once. fsm.ErrNotFound says that the consumer is gone, or has another Born.
+	// fsm.ErrTooManyReplays says that it has MaxReplaySpans.
+	ReplaySpan(
+		ctx context.Context, r fsm.ConsumerRef, born int64, span fsm.ReplaySpan,
+	) (int64, fsm.Outcome, error)
+	// ReplayQueues returns the queues of the consumers in a partition that have something to replay, no more than most
+	// says. They come in the order of the consumers' IDs, behind the ID after. A subscription's ID limits them to that
+	// subscription, unless it is empty.
+	ReplayQueues(
+		ctx context.Context, partition int, subscription, after string, most int,
+	) ([]fsm.ReplayQueue, error)
+	// CancelReplays empties the queue of a consumer and returns how many replays were in it. If a replay is under way,
+	// the attempt that is out is its last. Dead letters stay.
+	CancelReplays(ctx context.Context, r fsm.ConsumerRef) (int, fsm.Outcome, error)
+}
