@@ -41,14 +41,20 @@ func (s *Service) done(did, id string, consumers int, err error) (int, error) {
 // Resume ends a pause. It also delivers again to an endpoint that answered 410, and to consumers that were given up. It
 // returns how many consumers waited for that.
 func (s *Service) Resume(ctx context.Context, id string) (consumers int, err error) {
-	n, out, err := s.View.ResumeSubscription(ctx, id)
+	if _, err := s.mustFind(ctx, id); err != nil {
+		return 0, err
+	}
+	n, out, err := s.View.store.ResumeSubscription(ctx, id)
 	s.Outcomes.Follow(out, fsm.Sighting{}) // an error may have come after some were resumed
 	return s.done("subscription resumed", id, n, err)
 }
 
 // Retry makes the deliveries of a subscription that wait for a later attempt due now, and returns how many.
 func (s *Service) Retry(ctx context.Context, id string) (consumers int, err error) {
-	n, err := s.View.RetrySubscription(ctx, id)
+	if _, err := s.mustFind(ctx, id); err != nil {
+		return 0, err
+	}
+	n, err := s.View.store.RetrySubscription(ctx, id)
 	return s.done("subscription retried", id, n, err)
 }
 
@@ -60,16 +66,16 @@ func (s *Service) Paused(ctx context.Context, c fsm.Consumer) bool {
 
 // Rotate gives a subscription a new secret.
 func (s *Service) Rotate(ctx context.Context, id string, r fsm.Rotation) (fsm.Subscription, error) {
-	sub, found, err := s.Find(ctx, id)
+	sub, err := s.mustFind(ctx, id)
 	if err != nil {
 		return sub, err
 	}
-	if found && !slices.Contains(fsm.Signatures, sub.Signature) {
+	if !slices.Contains(fsm.Signatures, sub.Signature) {
 		return sub, refusal.New(fsm.CodeNotImplemented,
 			"this version does not know the signature scheme %q of the subscription",
 			refusal.Clipped(string(sub.Signature)))
 	}
-	rotated, err := s.View.RotateSecret(ctx, id, r)
+	rotated, err := s.View.store.RotateSecret(ctx, id, r)
 	if err != nil {
 		return rotated, known(err)
 	}
@@ -79,12 +85,9 @@ func (s *Service) Rotate(ctx context.Context, id string, r fsm.Rotation) (fsm.Su
 
 // Test sends a synthetic event to a subscription's endpoint.
 func (s *Service) Test(ctx context.Context, id string) (t fsm.TestDelivery, err error) {
-	sub, found, err := s.Find(ctx, id)
+	sub, err := s.mustFind(ctx, id)
 	if err != nil {
 		return t, err
-	}
-	if !found {
-		return t, NoSubscription()
 	}
 	t, err = s.Tester.Test(ctx, sub)
 	switch {

@@ -7,11 +7,13 @@ import (
 	"reveille/fsm/cache"
 )
 
-// Store is what the ports use of the state. View has all of its methods, cut to a principal, and is the only way of the
-// faces to them. Every method may return an error that wraps fsm.ErrUnavailable.
+// Store is what the ports use of the state. View and Service are the only way of the faces to it. Every method may
+// return an error that wraps fsm.ErrUnavailable.
 type Store interface {
 	wholeStore
 	foundStore
+	LetterStore
+	ReplayStore
 	// Catalog is this replica's view of the subscriptions; the store keeps it up to date.
 	Catalog() *cache.Catalog
 	// ChangeSubscription stores what change returns, and returns it as stored. It is then Told, and in the list from
@@ -22,6 +24,17 @@ type Store interface {
 	ChangeSubscription(
 		ctx context.Context, id string, change func(fsm.Subscription) (fsm.Subscription, error),
 	) (fsm.Subscription, error)
+	// Backfills returns the backfills under way, by subscription ID.
+	Backfills(ctx context.Context) (map[string]fsm.Backfill, error)
+	// Consumer returns one consumer, or fsm.ErrNotFound.
+	Consumer(ctx context.Context, r fsm.ConsumerRef) (fsm.Consumer, error)
+	// ScanStreams walks the records of a partition, each at least once. It begins and ends with cursor "0".
+	ScanStreams(ctx context.Context, partition int, cursor string) ([]fsm.Stream, string, error)
+	// WatchedSince returns the streams of a partition that came to be watched after seq, in order.
+	WatchedSince(ctx context.Context, partition int, seq int64) ([]fsm.Watched, error)
+
+	// The rest is for Service alone: once it has found the subscription, the principal sees it.
+
 	// RotateSecret is ChangeSubscription by Rotate.
 	RotateSecret(ctx context.Context, id string, r fsm.Rotation) (fsm.Subscription, error)
 	// DeleteSubscription removes a subscription and all of its consumers. Callbacks find the consumers gone as soon as
@@ -35,16 +48,6 @@ type Store interface {
 	// how many consumers had a waiting attempt, and fsm.ErrNotFound for an unknown ID. An error may come after some
 	// transitions were made.
 	RetrySubscription(ctx context.Context, id string) (consumers int, err error)
-	// Backfills returns the backfills under way, by subscription ID.
-	Backfills(ctx context.Context) (map[string]fsm.Backfill, error)
-	// Consumer returns one consumer, or fsm.ErrNotFound.
-	Consumer(ctx context.Context, r fsm.ConsumerRef) (fsm.Consumer, error)
-	// ScanStreams walks the records of a partition, each at least once. It begins and ends with cursor "0".
-	ScanStreams(ctx context.Context, partition int, cursor string) ([]fsm.Stream, string, error)
-	// WatchedSince returns the streams of a partition that came to be watched after seq, in order.
-	WatchedSince(ctx context.Context, partition int, seq int64) ([]fsm.Watched, error)
-	LetterStore
-	ReplayStore
 }
 
 // wholeStore has what belongs to no principal.

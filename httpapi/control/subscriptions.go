@@ -37,45 +37,41 @@ func (s *Service) Find(ctx context.Context, id string) (sub fsm.Subscription, fo
 	return sub, found, nil
 }
 
-// Subscriptions returns the subscription of an ID, or all if it is empty.
-func (s *Service) Subscriptions(ctx context.Context, id string) ([]fsm.Subscription, error) {
-	if id != "" {
-		if err := fsm.ValidateSubscriptionID(id); err != nil {
-			return nil, refusal.New(fsm.CodeInvalidSubscriptionID, "subscription: %v", err)
-		}
-	}
+// mustFind is Find that refuses an ID that no subscription has.
+func (s *Service) mustFind(ctx context.Context, id string) (fsm.Subscription, error) {
 	sub, found, err := s.Find(ctx, id)
-	switch {
-	case err != nil:
-		return nil, err
-	case id == "":
-		all, _ := s.View.Subscriptions(ctx)
-		return all, nil
-	case !found:
-		return nil, NoSubscription()
+	if err == nil && !found {
+		err = NoSubscription()
 	}
-	return []fsm.Subscription{sub}, nil
+	return sub, err
 }
 
 // Subscription returns the subscription of an ID.
 func (s *Service) Subscription(ctx context.Context, id string) (fsm.Subscription, error) {
-	if id == "" {
-		return fsm.Subscription{}, refusal.New(fsm.CodeInvalidSubscriptionID,
-			"a subscription id has 1 to 128 characters")
+	if err := fsm.ValidateSubscriptionID(id); err != nil {
+		return fsm.Subscription{}, refusal.New(fsm.CodeInvalidSubscriptionID, "subscription: %v", err)
 	}
-	subs, err := s.Subscriptions(ctx, id)
-	if err != nil {
-		return fsm.Subscription{}, err
+	return s.mustFind(ctx, id)
+}
+
+// Subscriptions returns the subscription of an ID, or all if it is empty.
+func (s *Service) Subscriptions(ctx context.Context, id string) ([]fsm.Subscription, error) {
+	if id != "" {
+		sub, err := s.Subscription(ctx, id)
+		return []fsm.Subscription{sub}, err
 	}
-	return subs[0], nil
+	err := s.View.RefreshCatalog(ctx)
+	all, _ := s.View.Subscriptions(ctx)
+	return all, err
 }
 
 // Subscribe stores a subscription that may be new, with its own secret.
 func (s *Service) Subscribe(
 	ctx context.Context, sub fsm.Subscription,
 ) (stored fsm.Subscription, created bool, err error) {
-	if err := s.View.MayMake(ctx, sub); err != nil { // before anything is said of its stream
-		return sub, false, err
+	if !principalOf(ctx).SeesPattern(sub.Pattern) { // before anything is said of its stream
+		return sub, false, refusal.New(fsm.CodeForbidden,
+			"the pattern is not within the paths that this request may use")
 	}
 	if !s.View.seesSubscription(ctx, sub.ID) {
 		if err := s.checkStream(ctx, sub); err != nil {
@@ -84,7 +80,7 @@ func (s *Service) Subscribe(
 	}
 	sub.Secret = sub.Signature.NewSecret(Random(32))
 	sub.Generation = hex.EncodeToString(Random(16))
-	stored, created, err = s.View.Subscribe(ctx, sub)
+	stored, created, err = s.View.subscribe(ctx, sub)
 	if created {
 		s.Log.Info("subscription created", zap.String("subscription", sub.ID), zap.String("pattern", sub.Pattern))
 		s.Outcomes.Subscribed(stored, true)
@@ -130,15 +126,18 @@ func (s *Service) checkStream(ctx context.Context, sub fsm.Subscription) error {
 	return nil
 }
 
-// Delete deletes a subscription. Unless it was found, only its ID is known. A missing subscription is what the client
-// wants, but the store is asked all the same. An earlier request may have been cut short before all of the consumers
-// were gone.
-func (s *Service) Delete(ctx context.Context, sub fsm.Subscription, found bool) error {
-	if err := s.View.DeleteSubscription(ctx, sub.ID); err != nil {
+// Delete deletes the subscription of an ID, which a face has looked for (Find). A missing one is what the client wants.
+// The store is asked all the same: an earlier request may have been cut short before all of the consumers were gone.
+func (s *Service) Delete(ctx context.Context, id string) error {
+	sub, found := s.View.Subscription(ctx, id)
+	if !found && !principalOf(ctx).SeesAll() {
+		return nil
+	}
+	if err := s.View.store.DeleteSubscription(ctx, id); err != nil {
 		return err
 	}
 	if found {
-		s.Log.Info("subscription deleted", zap.String("subscription", sub.ID))
+		s.Log.Info("subscription deleted", zap.String("subscription", id))
 		s.Outcomes.Subscribed(sub, false)
 	}
 	return nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"slices"
 
 	"reveille/fsm"
 	"reveille/httpapi/refusal"
@@ -56,13 +57,7 @@ func seen[T any](ctx context.Context, list []T, sees func(T) bool) []T {
 	if principalOf(ctx).SeesAll() {
 		return list
 	}
-	var some []T
-	for _, entry := range list {
-		if sees(entry) {
-			some = append(some, entry)
-		}
-	}
-	return some
+	return slices.DeleteFunc(slices.Clone(list), func(entry T) bool { return !sees(entry) })
 }
 
 // Subscription returns the subscription of an ID, as this replica knows it.
@@ -99,7 +94,7 @@ func (v *View) seesConsumer(ctx context.Context, id string) bool {
 	return ok && p.Sees(primary) && v.seesSubscription(ctx, subscription)
 }
 
-// named returns fsm.ErrNotFound if the principal does not see the subscription of an ID that a request changes.
+// named returns fsm.ErrNotFound if the principal does not see the subscription of an ID.
 func (v *View) named(ctx context.Context, id string) error {
 	if principalOf(ctx).SeesAll() {
 		return nil
@@ -113,22 +108,12 @@ func (v *View) named(ctx context.Context, id string) error {
 	return nil
 }
 
-// MayMake refuses a subscription that the principal would not see.
-func (v *View) MayMake(ctx context.Context, sub fsm.Subscription) error {
-	if !principalOf(ctx).SeesPattern(sub.Pattern) {
-		return refusal.New(fsm.CodeForbidden, "the pattern is not within the paths that this request may use")
-	}
-	return nil
-}
-
-// Subscribe is Streams.Subscribe. The subscription gets its owner. If a subscription that the principal does not see
-// has the ID, or has left dead letters under it, the error says no more than that the ID is taken.
-func (v *View) Subscribe(
+// subscribe is Streams.Subscribe, for a pattern that the principal sees. The subscription gets its owner. If one that
+// the principal does not see has the ID, or has left dead letters under it, the error says no more than that the ID is
+// taken.
+func (v *View) subscribe(
 	ctx context.Context, sub fsm.Subscription,
 ) (stored fsm.Subscription, created bool, err error) {
-	if err := v.MayMake(ctx, sub); err != nil {
-		return stored, false, err
-	}
 	switch err := v.named(ctx, sub.ID); {
 	case errors.Is(err, fsm.ErrNotFound):
 		counts, err := v.store.CountDeadLetters(ctx)
@@ -162,41 +147,6 @@ func (v *View) ChangeSubscription(
 		}
 		return change(now)
 	})
-}
-
-// DeleteSubscription deletes what the principal sees. The rest is no error, as an unknown ID.
-func (v *View) DeleteSubscription(ctx context.Context, id string) error {
-	switch err := v.named(ctx, id); {
-	case errors.Is(err, fsm.ErrNotFound):
-		return nil
-	case err != nil:
-		return err
-	}
-	return v.store.DeleteSubscription(ctx, id)
-}
-
-// RotateSecret is Store.RotateSecret.
-func (v *View) RotateSecret(ctx context.Context, id string, r fsm.Rotation) (fsm.Subscription, error) {
-	if err := v.named(ctx, id); err != nil {
-		return fsm.Subscription{}, err
-	}
-	return v.store.RotateSecret(ctx, id, r)
-}
-
-// ResumeSubscription is Store.ResumeSubscription.
-func (v *View) ResumeSubscription(ctx context.Context, id string) (consumers int, o fsm.Outcome, err error) {
-	if err := v.named(ctx, id); err != nil {
-		return 0, o, err
-	}
-	return v.store.ResumeSubscription(ctx, id)
-}
-
-// RetrySubscription is Store.RetrySubscription.
-func (v *View) RetrySubscription(ctx context.Context, id string) (consumers int, err error) {
-	if err := v.named(ctx, id); err != nil {
-		return 0, err
-	}
-	return v.store.RetrySubscription(ctx, id)
 }
 
 // Backfills returns the backfills that are under way, by the ID of the subscription.

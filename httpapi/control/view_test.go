@@ -6,7 +6,10 @@ import (
 	"slices"
 	"testing"
 
+	"go.uber.org/zap"
+
 	"reveille/fsm"
+	"reveille/fsm/router"
 	"reveille/fsm/spec"
 	"reveille/httpapi/control"
 	"reveille/test/ports"
@@ -154,12 +157,13 @@ func TestAnIDWithDeadLettersOfAnotherIsTaken(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.Store.DB.PutLetter(fsm.DeadLetter{Subscription: "b", Consumer: fsm.ConsumerID("b", "/b/a"), Stream: "/b/a"})
-	sub := fsm.Subscription{ID: "b", Generation: "new", Pattern: "/a/x"}
+	s := &control.Service{View: v, Outcomes: router.New(), Log: zap.NewNop()}
+	sub := fsm.Subscription{ID: "b", Pattern: "/a/x"}
 	var conflict *fsm.ConflictError
-	if _, _, err := v.Subscribe(as(t, "/a/**"), sub); !errors.As(err, &conflict) || len(conflict.Fields) > 0 {
+	if _, _, err := s.Subscribe(as(t, "/a/**"), sub); !errors.As(err, &conflict) || len(conflict.Fields) > 0 {
 		t.Errorf("made anew: %v", err)
 	}
-	if _, created, err := v.Subscribe(as(t, fsm.AllStreams), sub); !created || err != nil {
+	if _, created, err := s.Subscribe(as(t, fsm.AllStreams), sub); !created || err != nil {
 		t.Errorf("by one that sees all: %t, %v", created, err)
 	}
 }

@@ -126,11 +126,11 @@ func (f *Face) listSubscriptions(c echo.Context) error {
 
 // deleteSubscription answers DELETE /{pattern}?subscription=ID (webhook spec, Delete).
 func (f *Face) deleteSubscription(c echo.Context) error {
-	sub, found, err := f.find(c.Request())
+	sub, _, err := f.find(c.Request())
 	if err != nil {
 		return err
 	}
-	if err := f.Control.Delete(c.Request().Context(), sub, found); err != nil {
+	if err := f.Control.Delete(c.Request().Context(), sub.ID); err != nil {
 		return err
 	}
 	return web.NoContent(c)

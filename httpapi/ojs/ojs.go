@@ -192,8 +192,7 @@ func (f *Face) delete(c echo.Context) error {
 	case !isOurID(id) || found && !isOurs(sub):
 		return control.NoSubscription()
 	}
-	sub.ID = id
-	if err := f.Control.Delete(c.Request().Context(), sub, found); err != nil {
+	if err := f.Control.Delete(c.Request().Context(), id); err != nil {
 		return err
 	}
 	return web.NoContent(c)
