@@ -18,9 +18,10 @@ type Field struct {
 	fill func(*Subscription)
 }
 
-// Fields are all of them, in the order in which answers show them. Each has the default of ModeWake, then that of
-// ModePush. A new one also needs an entry in httpapi/fields/table.go, which reads and shows it, and one in the record
-// of package redisstore. Tests fail until it has them, and a row in httpapi/native/SUBSCRIPTIONS.md.
+// Fields are all of them, in the order in which requests are read and answers show them: the mode comes before the
+// fields that depend on it. Each has the default of ModeWake, then that of ModePush. A new one also needs an entry in
+// httpapi/fields/table.go, which reads and shows it, and one in the record of package redisstore. Tests fail until it
+// has them, and a row in httpapi/native/SUBSCRIPTIONS.md.
 var Fields = []Field{
 	field("webhook", func(s *Subscription) *string { return &s.Webhook }, equal, "", ""),
 	field("description", func(s *Subscription) *string { return &s.Description }, equal, "", ""),

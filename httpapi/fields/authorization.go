@@ -17,18 +17,13 @@ const (
 	maxParameter = 64
 )
 
-// authorizationBody shows where an authorization goes. It never shows the secret itself, and a PUT refuses this form of
+// showAuthorization shows where an authorization goes. It never shows the secret itself, and a PUT refuses this form of
 // it.
-type authorizationBody struct {
-	Header string `json:"header,omitempty"`
-	Query  string `json:"query,omitempty"`
-}
-
 func showAuthorization(authorization any) any {
 	if a := authorization.(fsm.Authorization); a.Query != "" {
-		return authorizationBody{Query: a.Query}
+		return map[string]string{"query": a.Query}
 	}
-	return authorizationBody{Header: headerAuthorization}
+	return map[string]string{"header": headerAuthorization}
 }
 
 // readAuthorization reads what proves to the endpoint that a delivery is allowed. Its errors have no secret.

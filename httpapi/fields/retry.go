@@ -58,16 +58,12 @@ func (Reader) readRetry(o web.Object) (setting, error) {
 	return always(func(sub *fsm.Subscription) { sub.Retry = delays }), err
 }
 
-type retryBody struct {
-	Schedule []string `json:"schedule"`
-}
-
 func showRetry(delays any) any {
-	var b retryBody
+	var schedule []string
 	for _, d := range delays.([]time.Duration) {
-		b.Schedule = append(b.Schedule, durationText(d))
+		schedule = append(schedule, durationText(d))
 	}
-	return b
+	return map[string][]string{"schedule": schedule}
 }
 
 func readSchedule(r web.Object) ([]time.Duration, error) {

@@ -1,8 +1,6 @@
 package fields
 
 import (
-	"maps"
-	"slices"
 	"time"
 
 	"reveille/fsm"
@@ -24,7 +22,6 @@ func always(set func(*fsm.Subscription)) setting {
 
 // codec is what fsm.Fields does not say of a field.
 type codec struct {
-	name string
 	// push is true for a field that only push subscriptions have.
 	push bool
 	// read reads the field from a body that has it. A null field stands for the default.
@@ -33,44 +30,45 @@ type codec struct {
 	show func(value any) any
 }
 
-// codecs has one for each of fsm.Fields, in the order in which they are read. The mode comes before the fields that
-// depend on it.
-var codecs = []codec{
-	{"webhook", false, Reader.readWebhook, asIs},
-	{"description", false, Reader.readDescription, asIs},
-	{"start", false, Reader.readStart, func(v any) any { return v.(fsm.Offset).Value() }},
-	{"mode", false, Reader.readMode, asIs},
-	{"signature", false, Reader.readSignature, asIs},
-	{"format", false, Reader.readFormat, asIs},
-	{"batch", true, Reader.readBatch, asIs},
-	{"events", true, Reader.readEvents, asIs},
-	{"type_path", true, Reader.readTypePath, asIs},
-	{"filter", true, Reader.readFilter, asIs},
-	{"ordering", true, Reader.readOrdering, asIs},
-	{"timeout", true, Reader.readTimeout, func(v any) any { return durationText(v.(time.Duration)) }},
-	{"retry", false, Reader.readRetry, showRetry},
-	{"headers", false, Reader.readHeaders, func(v any) any { return slices.Sorted(maps.Keys(v.(map[string]string))) }},
-	{"authorization", false, Reader.readAuthorization, showAuthorization},
-	{"metadata", false, Reader.readMetadata, asIs},
+// codecs has one for each of fsm.Fields, by its name.
+var codecs = map[string]codec{
+	"webhook":       {false, Reader.readWebhook, asIs},
+	"description":   {false, Reader.readDescription, asIs},
+	"start":         {false, Reader.readStart, func(v any) any { return v.(fsm.Offset).Value() }},
+	"mode":          {false, Reader.readMode, asIs},
+	"signature":     {false, Reader.readSignature, asIs},
+	"format":        {false, Reader.readFormat, asIs},
+	"batch":         {true, Reader.readBatch, asIs},
+	"events":        {true, Reader.readEvents, asIs},
+	"type_path":     {true, Reader.readTypePath, asIs},
+	"filter":        {true, Reader.readFilter, asIs},
+	"ordering":      {true, Reader.readOrdering, asIs},
+	"timeout":       {true, Reader.readTimeout, func(v any) any { return durationText(v.(time.Duration)) }},
+	"retry":         {false, Reader.readRetry, showRetry},
+	"headers":       {false, Reader.readHeaders, showHeaders},
+	"authorization": {false, Reader.readAuthorization, showAuthorization},
+	"metadata":      {false, Reader.readMetadata, asIs},
 }
 
 func asIs(value any) any { return value }
 
-// readFields reads the fields that a body has, and refuses others. A PUT (all) must have the webhook.
+// readFields reads the fields that a body has, by the order of fsm.Fields, and refuses others. A PUT (all) must
+// have the webhook.
 func (r Reader) readFields(o web.Object, all bool) (asked []setting, err error) {
 	var known []string
-	for _, c := range codecs {
-		known = append(known, c.name)
-		raw, said := o[c.name]
-		if !said && !(all && c.name == "webhook") {
+	for _, f := range fsm.Fields {
+		known = append(known, f.Name)
+		raw, said := o[f.Name]
+		if !said && !(all && f.Name == "webhook") {
 			continue
 		}
+		c := codecs[f.Name]
 		set, err := c.read(r, o)
 		if err != nil {
 			return nil, err
 		}
 		if c.push {
-			set = c.forPush(set, !web.IsNull(raw))
+			set = forPush(f.Name, set, !web.IsNull(raw))
 		}
 		asked = append(asked, set)
 	}
@@ -78,14 +76,14 @@ func (r Reader) readFields(o web.Object, all bool) (asked []setting, err error) 
 }
 
 // forPush has subscriptions of another mode accept only the default, which is none.
-func (c codec) forPush(set setting, named bool) setting {
+func forPush(name string, set setting, named bool) setting {
 	return func(sub *fsm.Subscription) error {
 		was := *sub
 		if err := set(sub); err != nil || sub.Mode == fsm.ModePush {
 			return err
 		}
 		if *sub = was; named {
-			return refusal.New(fsm.CodeInvalidRequest, `%s is only for "mode":"push"`, c.name)
+			return refusal.New(fsm.CodeInvalidRequest, `%s is only for "mode":"push"`, name)
 		}
 		return nil
 	}
@@ -103,8 +101,7 @@ func Shown(sub fsm.Subscription) (shown web.Members) {
 	}
 	for _, f := range fsm.Fields {
 		if !f.Same(&sub, &bare) {
-			i := slices.IndexFunc(codecs, func(c codec) bool { return c.name == f.Name })
-			shown = shown.With(f.Name, codecs[i].show(f.Value(&sub)))
+			shown = shown.With(f.Name, codecs[f.Name].show(f.Value(&sub)))
 		}
 	}
 	return shown

@@ -11,17 +11,9 @@ import (
 	"reveille/fsm"
 )
 
-func codecOf(name string) codec {
-	i := slices.IndexFunc(codecs, func(c codec) bool { return c.name == name })
-	if i < 0 {
-		return codec{}
-	}
-	return codecs[i]
-}
-
 func TestEveryFieldIsReadAndShown(t *testing.T) {
 	for _, f := range fsm.Fields {
-		if c := codecOf(f.Name); c.read == nil || c.show == nil {
+		if c := codecs[f.Name]; c.read == nil || c.show == nil {
 			t.Errorf("%s is not read and shown: add it to codecs", f.Name)
 		}
 	}
@@ -57,7 +49,7 @@ func TestThePageHasEveryFieldWithItsDefaultAndModes(t *testing.T) {
 			got = append(got, row[1]+": "+row[2])
 		}
 		for _, f := range fsm.Fields {
-			if codecOf(f.Name).push == part.push {
+			if codecs[f.Name].push == part.push {
 				want = append(want, f.Name+": "+described(f, part.push))
 			}
 		}
@@ -77,7 +69,7 @@ func described(f fsm.Field, push bool) string {
 	for _, mode := range fsm.Modes {
 		sub := fsm.Subscription{Mode: mode}.WithDefaults()
 		if of[mode] = "none"; !f.Same(&sub, &fsm.Subscription{}) {
-			text, _ := json.Marshal(codecOf(f.Name).show(f.Value(&sub)))
+			text, _ := json.Marshal(codecs[f.Name].show(f.Value(&sub)))
 			if of[mode] = string(text); text[0] == '"' {
 				of[mode] = "`" + of[mode] + "`"
 			}

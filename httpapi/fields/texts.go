@@ -98,6 +98,9 @@ func (Reader) readHeaders(o web.Object) (setting, error) {
 	}, nil
 }
 
+// showHeaders shows the names: a value may be a secret.
+func showHeaders(headers any) any { return slices.Sorted(maps.Keys(headers.(map[string]string))) }
+
 // canonical returns the patch with the names as they are sent, or refuses a name or a value.
 func (patch texts) canonical() (texts, error) {
 	if patch == nil {

@@ -195,7 +195,7 @@ func TestAPatchChangesWhatItNamesAndNothingElse(t *testing.T) {
 		{patch: `{"webhook":"https://w.example/moved","signature":"md5"}`, refused: "signature must be"},
 		{
 			patch:   `{"pattern":"/other/*"}`,
-			refused: `unknown field "pattern"; known are webhook, description, start, mode, signature`,
+			refused: `unknown field "pattern"; known are webhook, description, signature, start, mode`,
 		},
 		{patch: `[]`, refused: "not a JSON object"},
 	} {
@@ -411,7 +411,7 @@ func TestSubscriptionErrorsNameTheCauseAndChangeNothing(t *testing.T) {
 			"an unknown field", "PUT", "/a?subscription=a",
 			`{"webhook":"https://w.example/","descripton":"d","retries":3}`,
 			400, fsm.CodeInvalidRequest,
-			`unknown field "descripton", "retries"; known are webhook, description, start, mode, signature`,
+			`unknown field "descripton", "retries"; known are webhook, description, signature, start, mode`,
 		},
 		{
 			"a pattern out of the root", "PUT", "/..%2ftenantB%2fx?subscription=a", hook, 400, fsm.CodeInvalidPattern,
