@@ -133,6 +133,11 @@ type H struct { I int }
 	} {
 		tree[name] = &fstest.MapFile{Data: []byte(text)}
 	}
+	for i := range 40 { // beside a.go
+		tree[fmt.Sprintf("redisstore/b%d.go", i)] = &fstest.MapFile{Data: []byte("package redisstore")}
+		tree[fmt.Sprintf("redisstore/b%d_test.go", i)] = &fstest.MapFile{Data: []byte("package redisstore")}
+		tree[fmt.Sprintf("tailer/c/b%d_test.go", i)] = &fstest.MapFile{Data: []byte("package c")}
+	}
 	files := goFiles(t, tree)
 	got := layoutProblems(files)
 	want := []string{
@@ -150,6 +155,7 @@ type H struct { I int }
 		"httpapi/web/a.go:3: imports reveille/httpapi: " + notOfPorts,
 		"redisstore/a.go:3: A has no comment", "redisstore/a.go:4: B has no comment",
 		"redisstore/a.go:8: D has no comment", "redisstore/a.go:14: F has no comment",
+		"redisstore: more than 40 files: split it by subject",
 		"tailer/b/a_test.go:2: imports reveille/dispatcher/format: the packages of the ring meet in fsm",
 		"tailer/c/c.go:3: imports reveille/fsm/spec: production never runs the specification",
 		"tailer/long.go: 451 lines, more than 450: split it by subject",
@@ -160,13 +166,18 @@ type H struct { I int }
 }
 
 func layoutProblems(files []goFile) (found []string) {
-	commented := map[string]bool{}
+	commented, in := map[string]bool{}, map[string]int{} // by folder
 	for _, f := range files {
 		if f.Doc != nil && !strings.HasSuffix(f.name, "_test.go") {
 			commented[path.Dir(f.name)] = true
 		}
 	}
 	for _, f := range files {
+		if dir := path.Dir(f.name); f.production() {
+			if in[dir]++; in[dir] == 41 {
+				found = append(found, dir+": more than 40 files: split it by subject")
+			}
+		}
 		found = append(found, badImports(f)...)
 		if f.production() {
 			found = append(found, badCalls(f)...)
