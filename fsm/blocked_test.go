@@ -1,6 +1,9 @@
 package fsm
 
 import (
+	"os"
+	"regexp"
+	"slices"
 	"testing"
 	"time"
 )
@@ -37,5 +40,28 @@ func TestWhyAConsumerGetsNoDelivery(t *testing.T) {
 		if got := test.c.Blocked(now, test.paused); got != test.want {
 			t.Errorf("%s: it is blocked for %q, want %q", name, got, test.want)
 		}
+	}
+}
+
+// TestEveryReasonHasOneRule reads the reasons from the source, where a new one may be without its rule.
+func TestEveryReasonHasOneRule(t *testing.T) {
+	source, err := os.ReadFile("blocked.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var reasons, ruled []string
+	for _, found := range regexp.MustCompile(`BlockReason += "(.+)"`).FindAllSubmatch(source, -1) {
+		reasons = append(reasons, string(found[1]))
+	}
+	for _, rule := range BlockRules {
+		ruled = append(ruled, string(rule.Reason))
+		if rule.By == "" || rule.Says == "" || rule.Ends == "" {
+			t.Errorf("the rule of %s is incomplete: %+v", rule.Reason, rule)
+		}
+	}
+	slices.Sort(reasons)
+	slices.Sort(ruled)
+	if len(reasons) < 13 || !slices.Equal(reasons, ruled) {
+		t.Errorf("the reasons are %q, and the rules are of %q", reasons, ruled)
 	}
 }
