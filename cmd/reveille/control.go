@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"strconv"
 	"time"
 )
 
@@ -132,16 +131,13 @@ func (c *cli) testDelivery(ctx context.Context, args []string) error {
 	c.patience = testPatience
 	printed, err := c.ask(ctx, http.MethodPost, subscriptionsPath+"/"+url.PathEscape(args[0])+"/test", nil, &body)
 	if !printed && err == nil {
-		result, status := "the endpoint took it", ""
+		result := "the endpoint took it"
 		if !body.Success {
 			result = "failed: " + body.Error
 		}
-		if body.StatusCode != 0 {
-			status = strconv.Itoa(body.StatusCode)
-		}
 		err = c.fields([][]string{
 			{"test delivery", result},
-			{"status", status},
+			{"status", some(body.StatusCode)},
 			{"time", (time.Duration(body.ResponseTimeMS) * time.Millisecond).String()},
 			{"response body", body.ResponseBody},
 		})

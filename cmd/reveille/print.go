@@ -70,26 +70,28 @@ func (c *cli) filters() (flags string) {
 			flags += " --" + f[0] + " " + f[1]
 		}
 	}
-	if c.watched {
-		flags += " --watched"
-	}
-	if c.failed {
-		flags += " --failed"
-	}
+	flags += when(c.watched, " --watched") + when(c.failed, " --failed")
 	if c.limit != defaultLimit {
 		flags += fmt.Sprint(" --limit ", c.limit)
 	}
 	return flags
 }
 
-func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
-
-func since(t, now time.Time) string {
-	if t.IsZero() {
-		return ""
+// when returns a text if it applies.
+func when(applies bool, text string) string {
+	if applies {
+		return text
 	}
-	return stamp(t) + ", " + relative(t, now)
+	return ""
 }
+
+// some returns a number, or nothing for 0.
+func some(n int) string { return when(n != 0, fmt.Sprint(n)) }
+
+// stamp returns a time, or nothing for none.
+func stamp(t time.Time) string { return when(!t.IsZero(), t.UTC().Format(time.RFC3339)) }
+
+func since(t, now time.Time) string { return when(!t.IsZero(), stamp(t)+", "+relative(t, now)) }
 
 // relative returns a time as seen from now.
 func relative(t, now time.Time) string {

@@ -54,12 +54,8 @@ func (c *cli) consumers(ctx context.Context, _ []string) error {
 	}
 	rows := [][]string{{"SUBSCRIPTION", "STREAM", "STATE", "EPOCH", "ATTEMPT", "DEADLINE", "LAST ERROR"}}
 	for _, s := range body.Consumers {
-		attempt := ""
-		if s.Attempt > 0 {
-			attempt = fmt.Sprint(s.Attempt)
-		}
 		rows = append(rows, []string{
-			s.Subscription, s.Primary, stateOf(s), fmt.Sprint(s.Epoch), attempt,
+			s.Subscription, s.Primary, stateOf(s), fmt.Sprint(s.Epoch), some(s.Attempt),
 			relative(s.Deadline, body.AsOf), s.LastError,
 		})
 	}
@@ -85,13 +81,8 @@ func (c *cli) consumer(ctx context.Context, args []string) error {
 	if printed, err := c.ask(ctx, http.MethodGet, consumersPath+"/"+id, nil, &s); printed || err != nil {
 		return err
 	}
-	deadline, attempt, asides, blocked := "", "", "", string(s.Blocked.Reason)
-	if s.Asides > 0 {
-		asides = fmt.Sprintf("%d failed deliveries are retried by themselves", s.Asides)
-	}
-	if s.Attempt > 0 {
-		attempt = fmt.Sprint(s.Attempt)
-	}
+	deadline, blocked := "", string(s.Blocked.Reason)
+	asides := when(s.Asides > 0, fmt.Sprintf("%d failed deliveries are retried by themselves", s.Asides))
 	if rule := s.Blocked.Reason.Rule(); rule.Says != "" {
 		blocked = rule.Says + "; ended by " + rule.Ends
 	}
@@ -115,7 +106,7 @@ func (c *cli) consumer(ctx context.Context, args []string) error {
 		{"epoch", fmt.Sprint(s.Epoch)},
 		{"wake id", s.WakeID},
 		{"woken", since(s.WokenAt, s.AsOf)},
-		{"attempt", attempt},
+		{"attempt", some(s.Attempt)},
 		{"deadline", deadline},
 		{"partition", fmt.Sprint(s.Partition)},
 	}
@@ -124,11 +115,7 @@ func (c *cli) consumer(ctx context.Context, args []string) error {
 	}
 	rows := [][]string{{"STREAM", "ACKED", "TAIL", "PENDING"}}
 	for _, st := range s.Streams {
-		pending := ""
-		if st.Pending {
-			pending = "yes"
-		}
-		rows = append(rows, []string{st.Path, st.Acked, st.Tail, pending})
+		rows = append(rows, []string{st.Path, st.Acked, st.Tail, when(st.Pending, "yes")})
 	}
 	_, _ = fmt.Fprintln(c.out)
 	return c.rows(rows, "", "")

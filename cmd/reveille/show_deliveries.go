@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -33,16 +34,13 @@ func (c *cli) deliveries(ctx context.Context, args []string) error {
 	if err := c.span(); err != nil {
 		return err
 	}
-	results := ""
-	if c.failed {
-		results = failedResults
-	}
 	var body struct {
 		Deliveries []shownDelivery `json:"deliveries"`
 		Next       string          `json:"next"`
 	}
 	path := c.list(subscriptionsPath+"/"+url.PathEscape(args[0])+"/deliveries", [2]string{"stream", c.stream},
-		[2]string{"result", results}, [2]string{"since", c.since}, [2]string{"until", c.until})
+		[2]string{"result", when(c.failed, failedResults)},
+		[2]string{"since", c.since}, [2]string{"until", c.until})
 	if printed, err := c.ask(ctx, http.MethodGet, path, nil, &body); printed || err != nil {
 		return err
 	}
@@ -50,13 +48,9 @@ func (c *cli) deliveries(ctx context.Context, args []string) error {
 		"AT", "STREAM", "DELIVERY", "ATTEMPT", "RESULT", "STATUS", "TOOK", "EVENTS", "BYTES", "REASON",
 	}}
 	for _, d := range body.Deliveries {
-		id := d.DeliveryID
-		if id == "" {
-			id = d.WakeID
-		}
 		rows = append(rows, []string{
-			stamp(d.At), d.Stream, id, fmt.Sprint(d.Attempt), d.Result, some(d.StatusCode), tookOf(d.TookMS),
-			some(d.Events), some(d.Bytes), d.Reason,
+			stamp(d.At), d.Stream, cmp.Or(d.DeliveryID, d.WakeID), fmt.Sprint(d.Attempt), d.Result,
+			some(d.StatusCode), tookOf(d.TookMS), some(d.Events), some(d.Bytes), d.Reason,
 		})
 	}
 	return c.rows(rows, "deliveries "+args[0], body.Next)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -66,10 +67,6 @@ func (c *cli) letter(ctx context.Context, id string) error {
 	if printed, err := c.ask(ctx, http.MethodGet, lettersPath+"/"+url.PathEscape(id), nil, &l); printed || err != nil {
 		return err
 	}
-	failing := ""
-	if !l.FailingSince.IsZero() {
-		failing = stamp(l.FailingSince)
-	}
 	return c.fields([][]string{
 		{"dead letter", l.ID},
 		{"subscription", l.Subscription},
@@ -82,25 +79,19 @@ func (c *cli) letter(ctx context.Context, id string) error {
 		{"class", l.Class},
 		{"reason", l.Reason},
 		{"response", l.ResponseBody},
-		{"failing since", failing},
+		{"failing since", stamp(l.FailingSince)},
 		{"dead since", stamp(l.DeadAt)},
 	})
 }
 
 // fromOf returns where the events are. A read from that offset shows some other events first.
 func fromOf(l shownLetter) string {
-	if l.Skip == 0 {
-		return l.From
-	}
-	return fmt.Sprintf("%s +%d", l.From, l.Skip)
+	return l.From + when(l.Skip > 0, fmt.Sprintf(" +%d", l.Skip))
 }
 
 // eventsOf returns the number of events, if it is known.
 func eventsOf(l shownLetter) string {
-	if l.Events == 0 {
-		return "unknown"
-	}
-	return fmt.Sprint(l.Events)
+	return cmp.Or(some(l.Events), "unknown")
 }
 
 // which returns the filters of a command that changes dead letters. The command concerns either the dead letters in
@@ -181,10 +172,8 @@ func (c *cli) replayLetters(ctx context.Context, ids []string) error {
 	if err != nil || c.output == outputJSON {
 		return err
 	}
-	refused := ""
-	if sum.Refused > 0 {
-		refused = fmt.Sprintf("; %d cannot be: their stream or subscription is gone, or another one", sum.Refused)
-	}
+	refused := when(sum.Refused > 0,
+		fmt.Sprintf("; %d cannot be: their stream or subscription is gone, or another one", sum.Refused))
 	_, err = fmt.Fprintf(c.out, "%d to be replayed, those of a stream one by one%s\n", sum.Queued, refused)
 	return err
 }

@@ -53,16 +53,9 @@ func (c *cli) replays(ctx context.Context) error {
 		"SUBSCRIPTION", "STREAM", "DONE", "WAITING", "UNDER WAY", "AT", "ATTEMPT", "FAILING SINCE", "LAST ERROR",
 	}}
 	for _, r := range body.Replays {
-		attempt, failing := "", ""
-		if r.Attempt > 0 {
-			attempt = fmt.Sprint(r.Attempt)
-		}
-		if !r.FailingSince.IsZero() {
-			failing = stamp(r.FailingSince)
-		}
 		rows = append(rows, []string{
 			r.Subscription, r.Stream, fmt.Sprint(r.Done), fmt.Sprint(r.Waiting), r.UnderWay,
-			fromOf(shownLetter{From: r.At, Skip: r.Skip}), attempt, failing, r.LastError,
+			fromOf(shownLetter{From: r.At, Skip: r.Skip}), some(r.Attempt), stamp(r.FailingSince), r.LastError,
 		})
 	}
 	return c.rows(rows, "replay", body.Next)

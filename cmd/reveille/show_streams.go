@@ -26,13 +26,8 @@ func (c *cli) streams(ctx context.Context, args []string) error {
 		Streams []shownStream `json:"streams"`
 		Next    string        `json:"next"`
 	}
-	watched := ""
-	if c.watched {
-		watched = "true"
-	}
-	if printed, err := c.ask(
-		ctx, http.MethodGet, c.list(streamsPath, [2]string{"watched", watched}), nil, &body,
-	); printed || err != nil {
+	path := c.list(streamsPath, [2]string{"watched", when(c.watched, "true")})
+	if printed, err := c.ask(ctx, http.MethodGet, path, nil, &body); printed || err != nil {
 		return err
 	}
 	rows := [][]string{{"STREAM", "KNOWN SINCE", ""}}

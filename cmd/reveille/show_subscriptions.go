@@ -62,11 +62,8 @@ func (c *cli) subscriptions(ctx context.Context, args []string) error {
 		Next          string              `json:"next"`
 		AsOf          time.Time           `json:"as_of"`
 	}
-	only := [2]string{"failing", ""}
-	if c.failing {
-		only[1] = "true"
-	}
-	if printed, err := c.ask(ctx, http.MethodGet, c.list(subscriptionsPath, only), nil, &body); printed || err != nil {
+	path := c.list(subscriptionsPath, [2]string{"failing", when(c.failing, "true")})
+	if printed, err := c.ask(ctx, http.MethodGet, path, nil, &body); printed || err != nil {
 		return err
 	}
 	rows := [][]string{{
@@ -113,14 +110,6 @@ func conditionOf(s shownSubscription) string {
 	return condition
 }
 
-// some returns a number, or nothing for 0.
-func some(n int) string {
-	if n == 0 {
-		return ""
-	}
-	return fmt.Sprint(n)
-}
-
 // cut shortens a text to this many characters.
 func cut(text string, width int) string {
 	if all := []rune(text); len(all) > width {
@@ -159,15 +148,11 @@ func lastOf(d *shownDelivery, now time.Time) string {
 
 func (c *cli) oneSubscription(ctx context.Context, id string) error {
 	var s shownSubscription
-	if printed, err := c.ask(
-		ctx, http.MethodGet, subscriptionsPath+"/"+url.PathEscape(id), nil, &s,
-	); printed || err != nil {
+	path := subscriptionsPath + "/" + url.PathEscape(id)
+	if printed, err := c.ask(ctx, http.MethodGet, path, nil, &s); printed || err != nil {
 		return err
 	}
-	asides := ""
-	if s.Asides > 0 {
-		asides = fmt.Sprintf("%d failed deliveries or replays go on by themselves", s.Asides)
-	}
+	asides := when(s.Asides > 0, fmt.Sprintf("%d failed deliveries or replays go on by themselves", s.Asides))
 	var states []string
 	for _, state := range []string{"idle", "waking", "live", "given_up", "failing", "retired", "hidden"} {
 		if n := s.States[state]; n > 0 {
@@ -203,8 +188,7 @@ func (c *cli) oneSubscription(ctx context.Context, id string) error {
 	if s.Backfill != nil {
 		fields = append(fields, []string{"backfill", fmt.Sprintf("%d of %d", s.Backfill.Done, s.Backfill.Total)})
 	}
-	if !s.PreviousSignsUntil.IsZero() {
-		fields = append(fields, []string{"previous secret", "signs until " + stamp(s.PreviousSignsUntil)})
-	}
+	until := s.PreviousSignsUntil
+	fields = append(fields, []string{"previous secret", when(!until.IsZero(), "signs until "+stamp(until))})
 	return c.fields(fields)
 }
