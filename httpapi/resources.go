@@ -27,7 +27,11 @@ func (s *Service) resources() []web.Resource {
 	}
 	table = append(table, s.native.Resources()...)
 	table = append(table, web.Resource{Path: isReserved, Role: web.Anyone, Methods: web.All(reserved)})
-	return append(table, s.operatorFace().Resources()...)
+	return append(table, (&operator.Face{
+		Control: s.control, Offsets: s.cfg.Upstream, Health: s.cfg.Health,
+		Bodies: s.bodies, WriteTimeout: operatorWriteTimeout, Ready: s.cfg.Ready, MetricsPage: s.cfg.MetricsPage,
+		DeliveryLog: s.cfg.DeliveryLog, Version: s.cfg.Version, LogLevel: s.cfg.LogLevel, Pprof: s.cfg.Pprof,
+	}).Resources()...)
 }
 
 func isReserved(raw string) bool {
@@ -72,12 +76,4 @@ func (s *Service) answer(c echo.Context, res web.Resource) error {
 	}
 	c.SetRequest(r.WithContext(control.As(r.Context(), principal)))
 	return res.Methods[i].Handle(c)
-}
-
-func (s *Service) operatorFace() *operator.Face {
-	return &operator.Face{
-		Control: s.control, Offsets: s.cfg.Upstream, Health: s.cfg.Health,
-		Bodies: s.bodies, WriteTimeout: operatorWriteTimeout, Ready: s.cfg.Ready, MetricsPage: s.cfg.MetricsPage,
-		DeliveryLog: s.cfg.DeliveryLog, Version: s.cfg.Version, LogLevel: s.cfg.LogLevel, Pprof: s.cfg.Pprof,
-	}
 }

@@ -114,12 +114,7 @@ func (f *Face) deliverers(ctx context.Context, named string) ([]fsm.Subscription
 	if err != nil {
 		return nil, err
 	}
-	var subs []fsm.Subscription
-	for _, sub := range all {
-		if isOurs(sub) {
-			subs = append(subs, sub)
-		}
-	}
+	subs := slices.DeleteFunc(slices.Clone(all), func(sub fsm.Subscription) bool { return !isOurs(sub) })
 	if len(subs) > maxSubscriptions {
 		return nil, refusal.New(fsm.CodeInvalidRequest,
 			"there are more than %d subscriptions: name the one by ?subscription_id=sub_…", maxSubscriptions)
@@ -148,13 +143,10 @@ func (f *Face) listDeliveries(ctx context.Context, c echo.Context, p paging.Page
 	if err != nil {
 		return nil, err
 	}
-	var body deliveriesBody
 	if status == dead {
-		body, err = f.listDead(ctx, query.Get("subscription_id"), p)
-	} else {
-		body, err = f.listRecent(ctx, subs, status, p)
+		return f.listDead(ctx, query.Get("subscription_id"), p)
 	}
-	return body, err
+	return f.listRecent(ctx, subs, status, p)
 }
 
 // listRecent lists the deliveries with a status, or all, by their latest attempts.

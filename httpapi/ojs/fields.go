@@ -3,6 +3,7 @@ package ojs
 import (
 	"encoding/json"
 	"errors"
+	"maps"
 	"strings"
 	"time"
 
@@ -105,16 +106,9 @@ type filterBody struct {
 
 // filterOf shows a filter by the names of the spec. Paths without such a name were set by the other API.
 func filterOf(sub fsm.Subscription) filterBody {
-	b := filterBody{Events: sub.Filter.Events}
+	b := filterBody{Events: sub.Filter.Events, Filter: maps.Clone(sub.Filter.Values)}
 	if len(b.Events) == 0 {
 		b.Events = []string{fsm.AnyType}
-	}
-	if len(sub.Filter.Values) == 0 {
-		return b
-	}
-	b.Filter = map[string][]fsm.Value{}
-	for path, values := range sub.Filter.Values {
-		b.Filter[path] = values
 	}
 	for name, path := range fields.ShortPaths {
 		if values, set := b.Filter[path]; set {

@@ -133,12 +133,9 @@ func (f *Face) create(c echo.Context) error {
 		return byName(err)
 	}
 	stored, _, err := f.Control.Subscribe(c.Request().Context(), sub)
-	if err != nil {
-		return err
-	}
 	body := bodyOf(stored)
 	body.Secret = stored.Secret
-	return web.Answer(c, http.StatusCreated, body, nil)
+	return web.Answer(c, http.StatusCreated, body, err)
 }
 
 // list answers GET …/subscriptions (6.2). The spec defines no body for it.
@@ -215,10 +212,8 @@ func (f *Face) rotate(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	if sub, err = f.Control.Rotate(c.Request().Context(), sub.ID, r); err != nil {
-		return err
-	}
-	return web.Answer(c, http.StatusOK, rotated{sub.ID, sub.Secret, sub.Previous.Until.UTC()}, nil)
+	sub, err = f.Control.Rotate(c.Request().Context(), sub.ID, r)
+	return web.Answer(c, http.StatusOK, rotated{sub.ID, sub.Secret, sub.Previous.Until.UTC()}, err)
 }
 
 // test answers POST …/subscriptions/{id}/test (6.6).

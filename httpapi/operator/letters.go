@@ -110,7 +110,7 @@ type discardedBody struct {
 
 // discardLetters drops the dead letters that a subscription has now.
 func (f *Face) discardLetters(c echo.Context) error {
-	which, err := f.readWhichLetters(c)
+	which, err := f.readWhichLetters(c, letterFields...)
 	if err != nil {
 		return err
 	}
@@ -151,15 +151,15 @@ func (f *Face) whichLetters(get func(string) string) (w control.Letters, err err
 	return w, nil
 }
 
-// readWhichLetters reads the body of a request that changes dead letters. The body must name a subscription that
-// exists, or that has left some.
-func (f *Face) readWhichLetters(c echo.Context) (w control.Letters, err error) {
-	o, err := f.Bodies.Fields(c, letterFields...)
+// readWhichLetters reads the body of a request that changes dead letters or their replays, by the filters that it may
+// have. The body must name a subscription that exists, or that has left some.
+func (f *Face) readWhichLetters(c echo.Context, known ...string) (w control.Letters, err error) {
+	o, err := f.Bodies.Fields(c, known...)
 	if err != nil {
 		return w, err
 	}
 	said := map[string]string{}
-	for _, name := range letterFields {
+	for _, name := range known {
 		if said[name], _, err = web.Optional[string](o, name, "a text"); err != nil {
 			return w, err
 		}

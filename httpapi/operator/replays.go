@@ -35,7 +35,7 @@ func (f *Face) replayLetter(c echo.Context) error {
 
 // replayLetters replays the dead letters that a subscription has now.
 func (f *Face) replayLetters(c echo.Context) error {
-	which, err := f.readWhichLetters(c)
+	which, err := f.readWhichLetters(c, letterFields...)
 	if err != nil {
 		return err
 	}
@@ -83,12 +83,9 @@ func (f *Face) replaySpan(c echo.Context) error {
 		}
 	}
 	r, err := f.Control.ReplaySpan(ctx, c.Param("id"), path, bounds[0], bounds[1])
-	if err != nil {
-		return err
-	}
 	return web.Answer(c, http.StatusAccepted, spanBody{
 		ID: r.ID, Subscription: r.Subscription, Stream: r.Stream, From: r.From.Value(), To: r.To.Value(),
-	}, nil)
+	}, err)
 }
 
 // queueBody is the replay queue of a consumer.
@@ -157,26 +154,10 @@ type cancelledBody struct {
 func (f *Face) cancelReplays(c echo.Context) error {
 	ctx, cancel := context.WithTimeout(c.Request().Context(), paging.Timeout)
 	defer cancel()
-	o, err := f.Bodies.Fields(c, "subscription", "stream")
+	which, err := f.readWhichLetters(c, "subscription", "stream")
 	if err != nil {
 		return err
 	}
-	subscription, err := web.Required[string](o, "subscription", "a subscription id")
-	if err != nil {
-		return err
-	}
-	stream, _, err := web.Optional[string](o, "stream", "the path of a stream")
-	if err != nil {
-		return err
-	}
-	said := map[string]string{"subscription": subscription, "stream": stream}
-	which, err := f.whichLetters(func(name string) string { return said[name] })
-	if err != nil {
-		return err
-	}
-	var body cancelledBody
-	if body.Cancelled, err = f.Control.CancelReplays(ctx, which); err != nil {
-		return err
-	}
-	return web.Answer(c, http.StatusOK, body, nil)
+	n, err := f.Control.CancelReplays(ctx, which)
+	return web.Answer(c, http.StatusOK, cancelledBody{n}, err)
 }

@@ -17,10 +17,8 @@ import (
 	"reveille/httpapi/web"
 )
 
-const (
-	// maxCounted bounds how many sets of consumers one page counts.
-	maxCounted = 1 << 16
-)
+// maxCounted bounds how many sets of consumers one page counts.
+const maxCounted = 1 << 16
 
 // subscriptionBody is a subscription as an operator sees it. It has neither the secret nor the webhook's path and
 // query, which may hold a key.
@@ -219,10 +217,8 @@ func (f *Face) showSubscription(c echo.Context) error {
 	if previous := sub.Previous; previous.At(now) != "" {
 		b.PreviousSignsUntil = previous.Until.UTC()
 	}
-	if err := f.addLastAttempt(ctx, sub, &b); err != nil {
-		return err
-	}
-	return web.Answer(c, http.StatusOK, b, nil)
+	err = f.addLastAttempt(ctx, sub, &b)
+	return web.Answer(c, http.StatusOK, b, err)
 }
 
 // addLastAttempt adds the latest attempt that the delivery log has.
