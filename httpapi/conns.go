@@ -97,10 +97,8 @@ func (cs *conns) add(nc net.Conn) *conn {
 		return c
 	}
 	_ = victim.Conn.Close()
-	if times, log := cs.crowded.Happened(time.Now()); log {
-		cs.log.Warn("too many connections; those that have waited longest for a request are closed",
-			zap.Int("times", times), zap.Int("limit", cs.max))
-	}
+	cs.crowded.Log(cs.log, time.Now()).Warn(
+		"too many connections; those that have waited longest for a request are closed", zap.Int("limit", cs.max))
 	return c
 }
 
@@ -117,10 +115,9 @@ func (cs *conns) closeLongestWaiting(because error) bool {
 	victim.leave()
 	cs.mu.Unlock()
 	_ = victim.Conn.Close()
-	if times, log := cs.filesOut.Happened(time.Now()); log {
-		cs.log.Warn("no open file is left for a new connection; those that have waited longest for a request are "+
-			"closed", zap.Int("times", times), zap.Error(because))
-	}
+	cs.filesOut.Log(cs.log, time.Now()).Warn(
+		"no open file is left for a new connection; those that have waited longest for a request are closed",
+		zap.Error(because))
 	return true
 }
 

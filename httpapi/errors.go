@@ -29,16 +29,12 @@ func (s *Service) refusalFor(err error) *refusal.Error {
 	case errors.Is(err, fsm.ErrStreamsUnknown):
 		return refusal.New(fsm.CodeUnavailable, "%v", err)
 	case errors.Is(err, fsm.ErrUnavailable), errors.Is(err, context.DeadlineExceeded):
-		if times, log := s.unavailable.Happened(s.cfg.Clock()); log {
-			s.log.Warn("requests are answered with 503", zap.Int("times", times), zap.Error(err))
-		}
+		s.unavailable.Log(s.log, s.cfg.Clock()).Warn("requests are answered with 503", zap.Error(err))
 		return refusal.New(fsm.CodeUnavailable, "the request cannot be processed now; try again")
 	case errors.As(err, &he) && he.Code == http.StatusNotFound:
 		return refusal.New(fsm.CodeNotFound, "there is nothing at this path")
 	}
-	if times, log := s.broken.Happened(s.cfg.Clock()); log {
-		s.log.Error("requests failed", zap.Int("times", times), zap.Error(err))
-	}
+	s.broken.Log(s.log, s.cfg.Clock()).Error("requests failed", zap.Error(err))
 	return refusal.New(fsm.CodeInternal, "the request failed; the log has the reason")
 }
 

@@ -197,10 +197,8 @@ func (g *gateway) answered(res *http.Response) error {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), deletedTimeout)
 		defer cancel()
 		if err := g.streams.Deleted(ctx, ex.path); err != nil {
-			if times, log := g.unnoted.Happened(time.Now()); log {
-				g.log.Warn("a deletion could not be stored; it will be noticed later", zap.String("stream", ex.path),
-					zap.Int("times", times), zap.Error(err))
-			}
+			g.unnoted.Log(g.log, time.Now()).Warn("a deletion could not be stored; it will be noticed later",
+				zap.String("stream", ex.path), zap.Error(err))
 		}
 	}
 	return nil
@@ -215,9 +213,7 @@ func (g *gateway) failed(w http.ResponseWriter, r *http.Request, err error) {
 		return
 	}
 	g.metrics.passed(ex, 0, "none")
-	if times, log := g.unanswered.Happened(time.Now()); log {
-		g.log.Warn("upstream did not answer", zap.String("method", r.Method), zap.Int("times", times), zap.Error(err))
-	}
+	g.unanswered.Log(g.log, time.Now()).Warn("upstream did not answer", zap.String("method", r.Method), zap.Error(err))
 	web.WriteRefusal(w, refusal.New(fsm.CodeUpstreamUnavailable, "the stream server cannot be reached"))
 }
 

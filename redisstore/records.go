@@ -157,10 +157,8 @@ func (s *Store) ScanStreams(
 			}
 			stream, err := recordOf(path, text)
 			if err != nil { // the other streams go on
-				if times, log := s.unreadableStream.Happened(time.Now()); log {
-					s.opts.Logger.Error("the record of a stream cannot be read and is ignored", zap.Int("times", times),
-						zap.String("stream", path), zap.Error(err))
-				}
+				s.unreadableStream.Log(s.opts.Logger, time.Now()).Error(
+					"the record of a stream cannot be read and is ignored", zap.String("stream", path), zap.Error(err))
 				return
 			}
 			stream.NotedTail = fsm.Offset(tail)

@@ -317,10 +317,8 @@ func (s *Store) readable(text string) (sub fsm.Subscription, ok bool) {
 	if err == nil {
 		return sub, true
 	}
-	if times, log := s.unreadable.Happened(time.Now()); log {
-		s.opts.Logger.Error("a stored subscription cannot be read and is ignored", zap.Int("times", times),
-			zap.Error(err))
-	}
+	s.unreadable.Log(s.opts.Logger, time.Now()).Error(
+		"a stored subscription cannot be read and is ignored", zap.Error(err))
 	return sub, false
 }
 

@@ -14,10 +14,9 @@ func (w *watch) untaken(ctx context.Context, what string, err error) {
 	if err == nil || ctx.Err() != nil {
 		return
 	}
-	if times, log := w.t.untold.Happened(time.Now()); log {
-		w.t.log.Warn("a change of a stream could not be stored in redis; the stream server is asked again",
-			zap.String("what", what), zap.String("stream", w.path), zap.Int("times", times), zap.Error(err))
-	}
+	w.t.untold.Log(w.t.log, time.Now()).Warn(
+		"a change of a stream could not be stored in redis; the stream server is asked again",
+		zap.String("what", what), zap.String("stream", w.path), zap.Error(err))
 }
 
 // hide hides the consumers whose primary stream this is.
@@ -34,10 +33,8 @@ func (w *watch) hide(ctx context.Context, a fsm.Absence) error {
 
 // restart makes the consumers of a new stream under an old name start over.
 func (w *watch) restart(ctx context.Context, partition int, was, tail fsm.Offset) error {
-	if times, log := w.t.restarted.Happened(time.Now()); log {
-		w.t.log.Info("a new stream under an old name", zap.String("stream", w.path),
-			zap.String("was", was.Value()), zap.String("tail", tail.Value()), zap.Int("times", times))
-	}
+	w.t.restarted.Log(w.t.log, time.Now()).Info("a new stream under an old name", zap.String("stream", w.path),
+		zap.String("was", was.Value()), zap.String("tail", tail.Value()))
 	told := time.Now()
 	o, err := w.t.store.Restart(ctx, partition, w.path, was, tail)
 	// Before an error, the store may have woken some consumers.

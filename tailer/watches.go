@@ -70,10 +70,8 @@ func (ws *watches) Run(ctx context.Context) error {
 		switch {
 		case ctx.Err() != nil:
 		case err != nil:
-			if times, log := unread.Happened(time.Now()); log {
-				ws.t.log.Warn("reading which streams are watched failed; it is tried again", zap.Int("times", times),
-					zap.Error(err))
-			}
+			unread.Log(ws.t.log, time.Now()).Warn(
+				"reading which streams are watched failed; it is tried again", zap.Error(err))
 		case unread.Over():
 			ws.t.log.Info("reading which streams are watched works again")
 		}

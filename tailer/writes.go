@@ -110,11 +110,9 @@ func (ws *writes) do(ctx context.Context, path string, seen discovery.Evidence) 
 			return
 		}
 	}
-	if times, log := ws.unwritten.Happened(time.Now()); log {
-		ws.t.log.Warn("a write through the gateway could not be stored in redis; "+
-			"the stream server is asked for the tail instead",
-			zap.String("stream", path), zap.Int("times", times), zap.Error(err))
-	}
+	ws.unwritten.Log(ws.t.log, time.Now()).Warn(
+		"a write through the gateway could not be stored in redis; the stream server is asked for the tail instead",
+		zap.String("stream", path), zap.Error(err))
 	ws.t.fallBack(path, seen)
 }
 

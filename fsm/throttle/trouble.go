@@ -4,6 +4,8 @@ package throttle
 import (
 	"sync"
 	"time"
+
+	"go.uber.org/zap"
 )
 
 // The least time between two log lines of one Trouble: at first, and after it has gone on for long.
@@ -43,6 +45,19 @@ func (t *Trouble) Happened(now time.Time) (times int, log bool) {
 	t.every = min(max(2*t.every, summaryFirst), summaryLast)
 	t.last, t.silent, t.logged = now, 0, true
 	return times, true
+}
+
+// dropped is the logger of lines that are not worth it.
+var dropped = zap.NewNop()
+
+// Log notes that it happened, and returns the logger for its line: log with the number of times, or one that drops the
+// line.
+func (t *Trouble) Log(log *zap.Logger, now time.Time) *zap.Logger {
+	times, due := t.Happened(now)
+	if !due {
+		return dropped
+	}
+	return log.With(zap.Int("times", times))
 }
 
 // Over says whether the end of the trouble is worth a line.

@@ -4,6 +4,9 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 )
 
 func TestTroubleDoesNotFloodTheLog(t *testing.T) {
@@ -44,5 +47,20 @@ func TestTroubleDoesNotFloodTheLog(t *testing.T) {
 	}
 	if lines > 4*60 {
 		t.Errorf("one that comes and goes every second has %d lines in an hour", lines)
+	}
+}
+
+func TestALineSaysHowManyTimesAndOthersAreDropped(t *testing.T) {
+	var tr Trouble
+	core, lines := observer.New(zap.WarnLevel)
+	for _, at := range []time.Duration{0, time.Second, summaryFirst} {
+		tr.Log(zap.New(core), t0.Add(at)).Warn("again")
+	}
+	var got []any
+	for _, line := range lines.All() {
+		got = append(got, line.ContextMap()["times"])
+	}
+	if fmt.Sprint(got) != "[1 2]" {
+		t.Errorf("the lines say %v times", got)
 	}
 }

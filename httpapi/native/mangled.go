@@ -36,11 +36,9 @@ func (f *Face) mangled(c echo.Context) error {
 	if badPath != nil || badID != nil || came != meant {
 		return nothing
 	}
-	if times, log := f.decoded.Happened(f.Control.Clock()); log {
-		f.Control.Log.Warn("callbacks arrive with a decoded path; "+
-			"a proxy between the workers and Reveille turns %2F into a slash",
-			zap.String("consumer", token.Consumer), zap.Int("times", times))
-	}
+	f.decoded.Log(f.Control.Log, f.Control.Clock()).Warn(
+		"callbacks arrive with a decoded path; a proxy between the workers and Reveille turns %2F into a slash",
+		zap.String("consumer", token.Consumer))
 	return refusal.New(fsm.CodeNotFound,
 		"the path of this callback was decoded on the way: a proxy in between must not "+
 			"turn %%2F into a slash")

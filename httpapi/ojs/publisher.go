@@ -250,11 +250,9 @@ func (p *Publisher) publish(ctx context.Context, timeout time.Duration) error {
 	case err != nil && errors.Is(ctx.Err(), context.Canceled): // a stop cut it off and tries again
 		return err
 	case err != nil:
-		if times, log := p.untaken.Happened(time.Now()); log {
-			p.cfg.Logger.Warn("the stream of events takes none: they wait, and the latest are dropped if they are too "+
-				"many", zap.String("stream", p.cfg.Stream), zap.Int("waiting", p.left()), zap.Int("times", times),
-				zap.Error(err))
-		}
+		p.untaken.Log(p.cfg.Logger, time.Now()).Warn(
+			"the stream of events takes none: they wait, and the latest are dropped if they are too many",
+			zap.String("stream", p.cfg.Stream), zap.Int("waiting", p.left()), zap.Error(err))
 		return err
 	}
 	p.mu.Lock()

@@ -110,10 +110,8 @@ func (a *allowance) Read(p []byte) (int, error) {
 // message handles one message, or the failure to read it. After an error it must be handled again.
 func (r *registry) message(ctx context.Context, c change, failure error) error {
 	if failure != nil {
-		if times, log := r.odd.Happened(time.Now()); log {
-			r.d.log.Warn("a message of the registry stream has another form; it is skipped",
-				zap.Int("times", times), zap.Error(failure))
-		}
+		r.odd.Log(r.d.log, time.Now()).Warn("a message of the registry stream has another form; it is skipped",
+			zap.Error(failure))
 		return nil
 	}
 	name := cmp.Or(c.Value.Path, c.Key)

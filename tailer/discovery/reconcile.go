@@ -38,10 +38,8 @@ func (d *Discovery) tick(ctx context.Context, it *item) {
 		it.failures.Min, it.failures.Max = d.cfg.RetryMin, d.cfg.RetryMax
 		again = upstream.Jitter(it.failures.Next())
 		if ctx.Err() == nil && e.Tail != "" {
-			if times, log := d.unlinked.Happened(time.Now()); log {
-				d.log.Warn("a stream could not be linked; it is tried again", zap.String("stream", it.path),
-					zap.Int("times", times), zap.Error(err))
-			}
+			d.unlinked.Log(d.log, time.Now()).Warn("a stream could not be linked; it is tried again",
+				zap.String("stream", it.path), zap.Error(err))
 		}
 	} else {
 		it.failures.Reset()

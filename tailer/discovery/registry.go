@@ -105,10 +105,8 @@ func (r *registry) run(ctx context.Context) {
 			failures.Reset()
 		case ctx.Err() == nil && !errors.Is(err, errMovedOn):
 			r.doubt = true
-			if times, log := r.unread.Happened(time.Now()); log {
-				r.d.log.Warn("the registry stream could not be read; it is read again", zap.Int("times", times),
-					zap.Error(err))
-			}
+			r.unread.Log(r.d.log, time.Now()).Warn(
+				"the registry stream could not be read; it is read again", zap.Error(err))
 			again = upstream.Jitter(failures.Next())
 		}
 		upstream.Sleep(ctx, again)
@@ -208,12 +206,9 @@ func (r *registry) read(running context.Context, live bool) (again time.Duration
 		m, next, err = r.messages(running, timedBody{in: a.Body, timer: timer})
 	}
 	if errors.Is(err, errForeign) {
-		if times, log := r.foreign.Happened(time.Now()); log {
-			r.d.log.Warn("the registry stream holds something else than messages in JSON; "+
-				"it is skipped up to the next offset",
-				zap.String("offset", from.Value()), zap.String("next_offset", a.Offset.Value()),
-				zap.Int("times", times), zap.Error(err))
-		}
+		r.foreign.Log(r.d.log, time.Now()).Warn(
+			"the registry stream holds something else than messages in JSON; it is skipped up to the next offset",
+			zap.String("offset", from.Value()), zap.String("next_offset", a.Offset.Value()), zap.Error(err))
 		err = nil
 	}
 	if err == nil {

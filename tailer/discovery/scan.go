@@ -123,7 +123,5 @@ func (d *Discovery) complain(ctx context.Context, what string, err error) {
 	if err == nil || ctx.Err() != nil {
 		return
 	}
-	if times, log := d.unread.Happened(time.Now()); log {
-		d.log.Warn("reading "+what+" failed; it is tried again", zap.Int("times", times), zap.Error(err))
-	}
+	d.unread.Log(d.log, time.Now()).Warn("reading "+what+" failed; it is tried again", zap.Error(err))
 }

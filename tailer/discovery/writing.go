@@ -149,10 +149,9 @@ func (d *Discovery) hold(ctx context.Context, path string) fsm.Stream {
 			return s
 		case d.store.MayWriteUnnoted():
 			end(true)
-			if times, log := d.unnoted.Happened(time.Now()); log {
-				d.log.Warn("a stream could not be put on record before it was written to; it is put there after",
-					zap.String("stream", path), zap.Int("times", times), zap.Error(err))
-			}
+			d.unnoted.Log(d.log, time.Now()).Warn(
+				"a stream could not be put on record before it was written to; it is put there after",
+				zap.String("stream", path), zap.Error(err))
 			return fsm.Stream{}
 		}
 	}

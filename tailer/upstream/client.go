@@ -147,10 +147,9 @@ func (c *Client) Close() {
 func (c *Client) target(path string, query url.Values) (string, error) {
 	stored, err := fsm.StoredPath(path)
 	if err != nil {
-		if times, log := c.refused.Happened(time.Now()); log {
-			c.cfg.Logger.Warn("a stream on record is never asked for: its path is none that a stream may have",
-				zap.String("stream", path), zap.Int("times", times), zap.Error(err))
-		}
+		c.refused.Log(c.cfg.Logger, time.Now()).Warn(
+			"a stream on record is never asked for: its path is none that a stream may have",
+			zap.String("stream", path), zap.Error(err))
 		return "", err
 	}
 	if c.known().cacheable {

@@ -182,11 +182,9 @@ func (c *Client) get(
 		return res, nil
 	case slices.Contains(d.notKept, status):
 		err = ErrNotKept
-		if times, log := c.notKept.Happened(time.Now()); log {
-			c.cfg.Logger.Warn("the stream server does not keep an offset any more, or stops; "+
-				"reading goes on from what there is",
-				zap.String("stream", path), zap.String("offset", from.Value()), zap.Int("times", times))
-		}
+		c.notKept.Log(c.cfg.Logger, time.Now()).Warn(
+			"the stream server does not keep an offset any more, or stops; reading goes on from what there is",
+			zap.String("stream", path), zap.String("offset", from.Value()))
 	case slices.Contains(d.gone, status) && status == http.StatusGone:
 		err = errGoneThere
 	case slices.Contains(d.gone, status):
