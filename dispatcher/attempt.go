@@ -29,9 +29,9 @@ const (
 
 // perform makes one delivery attempt, frees the slot, and does what the store asks for. It returns false if the
 // exchange of the attempt is overdue: then another worker does the rest in place of this one.
-func (d *Dispatcher) perform(sl slot, sub fsm.Subscription, w fsm.Wake) bool {
+func (d *Dispatcher) perform(sl slot, sub fsm.Subscription, w fsm.Wake, has *turn) bool {
 	ctx := d.traces.begin(d.requests, w)
-	a := &attempt{sub: sub, wake: w, slot: &sl}
+	a := &attempt{sub: sub, wake: w, slot: &sl, turn: has}
 	a.overdue = func(late *attempt) {
 		d.worker(func() bool {
 			d.conclude(late)
@@ -48,6 +48,7 @@ func (d *Dispatcher) perform(sl slot, sub fsm.Subscription, w fsm.Wake) bool {
 
 func (d *Dispatcher) finished(ctx context.Context, sl slot, a *attempt) {
 	out := d.settle(ctx, sl, a)
+	d.rates.unused(a.turn)
 	d.release(sl)
 	d.follow(out)
 }

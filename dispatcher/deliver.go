@@ -63,7 +63,7 @@ func (d *Dispatcher) placeOne(sub fsm.Subscription, w fsm.Wake) {
 	}
 	l := d.slots.lane(laneKey{sub.ID, sub.Generation}, d.kinds[sub.Mode].size)
 	if size := sizeOf(w); !l.isBehind(w) && d.isGood(w) && d.slots.mayStart(l, size, now) {
-		d.start(d.slots.take(l, size, now), sub, w)
+		d.start(d.slots.take(l, size, now), sub, w, nil)
 		return
 	}
 	it := d.slots.enqueue(l, w)
@@ -110,15 +110,16 @@ func (d *Dispatcher) pump() {
 		sub, ok := subscriptionOf(d.cfg.Store.Catalog(), *it.wake)
 		if !ok { // the subscription and its consumers were deleted while the wake waited
 			d.slots.release(sl)
+			d.rates.unused(it.turn)
 			continue
 		}
-		d.start(sl, sub, *it.wake)
+		d.start(sl, sub, *it.wake, it.turn)
 	}
 }
 
 // start makes an attempt with a slot that was taken for it. d.mu is held.
-func (d *Dispatcher) start(sl slot, sub fsm.Subscription, w fsm.Wake) {
-	d.do(func() bool { return d.perform(sl, sub, w) })
+func (d *Dispatcher) start(sl slot, sub fsm.Subscription, w fsm.Wake, has *turn) {
+	d.do(func() bool { return d.perform(sl, sub, w, has) })
 }
 
 // release frees a slot, for the next wake in turn.
@@ -147,9 +148,10 @@ func (d *Dispatcher) begin(sl slot, it *item) bool {
 			out.Wakes = nil
 			w.Seen = it.seen
 			d.follow(out)
-			return d.perform(sl, sub, w)
+			return d.perform(sl, sub, w, it.turn)
 		}
 	}
+	d.rates.unused(it.turn)
 	d.release(sl)
 	d.follow(out)
 	return true

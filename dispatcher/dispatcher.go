@@ -77,6 +77,8 @@ type Config struct {
 	// MaxQueued bounds the wakes that wait for a slot; one beyond it is given back and comes again later. Default
 	// 100,000.
 	MaxQueued int
+	// MaxRate is how many requests a minute an endpoint gets at most, up to fsm.MaxRate; 0 for any.
+	MaxRate int
 	// DueInterval is how often deadlines are looked at when none is known to be sooner; default 200 ms.
 	DueInterval time.Duration
 	// LogSummary is how often the log says how many deliveries were taken, if there were any; 0 for never.
@@ -160,6 +162,7 @@ func (c *Config) setDefaults() error {
 		{"WakingTimeout", int64(c.WakingTimeout)},
 		{"MaxInFlightPerSubscription", int64(c.MaxInFlightPerSubscription)},
 		{"MaxQueued", int64(c.MaxQueued)},
+		{"MaxRate", int64(c.MaxRate)},
 		{"DueInterval", int64(c.DueInterval)},
 		{"ShutdownGrace", int64(c.ShutdownGrace)},
 	} {
@@ -184,6 +187,7 @@ type Dispatcher struct {
 	kinds   map[fsm.Mode]kind
 	outage  *outage
 	metrics *metrics
+	rates   *rates
 	// deliveries is the observer that logs them.
 	deliveries *deliveryLog
 	losses     *losses
@@ -251,6 +255,7 @@ func New(cfg Config) (*Dispatcher, error) {
 		tests:         map[string]struct{}{},
 		slots:         newSlots(cfg.MaxInFlight, cfg.MaxInFlightPerSubscription, cfg.MaxQueued, maxInFlightBytes, m),
 	}
+	d.rates = newRates(d)
 	d.watch(cfg.Metrics)
 	cfg.Outcomes.Observe(router.Observer{Attempt: m.attempted})
 	cfg.Outcomes.Observe(router.Observer{Attempt: d.deliveries.attempted})
@@ -283,7 +288,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 		workers.Go(func() { d.runParker(ctx) })
 	}
 	<-ctx.Done()
-	waiting := d.stop()
+	waiting := append(d.rates.stop(), d.stop()...)
 	workers.Wait()
 	waiting = append(waiting, d.takeBack()...)
 	d.attempts.Go(func() { d.handBack(waiting) })
@@ -351,6 +356,7 @@ func (d *Dispatcher) runForget(ctx context.Context) {
 		d.deliveries.flush(false)
 		d.losses.sum()
 		d.sender.pool.sweep()
+		d.rates.forget()
 		select {
 		case <-ctx.Done():
 			return

@@ -75,7 +75,7 @@ func TestWhatATransitionAsksForIsDoneWhoeverCallsIt(t *testing.T) {
 			f.Deliver(wakes)
 		}, asked("Park")},
 		{"a wake that waits, and begins", false, func(t *testing.T, f *fixture) {
-			g := newGate(t)
+			g := newShut(t)
 			sub := f.store.addSubscription("s", g.url)
 			first(f, sub)
 			second(f, sub)
@@ -83,7 +83,7 @@ func TestWhatATransitionAsksForIsDoneWhoeverCallsIt(t *testing.T) {
 			close(g.opened)
 		}, append(asked("Park"), asked("Begin")...)},
 		{"a wake that waits, of which nothing is left", false, func(t *testing.T, f *fixture) {
-			g := newGate(t)
+			g := newShut(t)
 			sub := f.store.addSubscription("s", g.url)
 			first(f, sub)
 			second(f, sub)

@@ -172,6 +172,14 @@ func (d *Dispatcher) watch(r prometheus.Registerer) {
 		func() int { return d.slots.total })
 	gauge("reveille_wakes_queued", "Wakes that wait in memory for a free webhook request.",
 		func() int { return len(d.slots.queued) + len(d.unlisted) })
+	f.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "reveille_deliveries_waiting_for_rate",
+		Help: "Deliveries that wait in memory until the rate of their endpoint or subscription allows them.",
+	}, func() float64 {
+		d.rates.mu.Lock()
+		defer d.rates.mu.Unlock()
+		return float64(d.rates.waiting)
+	})
 }
 
 // of returns the metrics of a subscription, for one more lane.

@@ -18,8 +18,8 @@ import (
 // never is longer than any test: no wake waits for that long.
 const never = time.Hour
 
-// gate is an endpoint that answers "done" once it is opened. It collects the requests.
-type gate struct {
+// shut is an endpoint that answers "done" once it is opened. It collects the requests.
+type shut struct {
 	url    string
 	opened chan struct{}
 
@@ -27,8 +27,8 @@ type gate struct {
 	got []string
 }
 
-func newGate(t *testing.T) *gate {
-	g := &gate{opened: make(chan struct{})}
+func newShut(t *testing.T) *shut {
+	g := &shut{opened: make(chan struct{})}
 	g.url = endpoint(t, func(w http.ResponseWriter, r *http.Request) {
 		var p payload
 		_ = json.NewDecoder(r.Body).Decode(&p)
@@ -44,7 +44,7 @@ func newGate(t *testing.T) *gate {
 	return g
 }
 
-func (g *gate) sorted() []string {
+func (g *shut) sorted() []string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return slices.Sorted(slices.Values(g.got))
@@ -61,7 +61,7 @@ func TestABurstIsDeliveredWithoutTellingTheStoreThatItsWakesWait(t *testing.T) {
 		one(c)
 		c.WakingTimeout, c.parkAfter = never, never
 	})
-	g := newGate(t)
+	g := newShut(t)
 	sub := f.store.addSubscription("s", g.url)
 	var want []string
 	for n := range 200 {
@@ -95,7 +95,7 @@ func TestAWakeIsParkedOnceItHasWaitedForAQuarterOfItsDeadlineOrASecond(t *testin
 		one(c)
 		c.WakingTimeout, c.parkAfter = never, 50*time.Millisecond
 	})
-	g := newGate(t)
+	g := newShut(t)
 	sub := f.store.addSubscription("s", g.url)
 	for n := range 4 {
 		f.Deliver(f.store.event(sub, fmt.Sprintf("/s/%d", n), "0001"))
@@ -114,7 +114,7 @@ func TestRetriesAndLargeWakesAreParkedAtOnce(t *testing.T) {
 		one(c)
 		c.WakingTimeout, c.parkAfter = never, never
 	})
-	g := newGate(t)
+	g := newShut(t)
 	sub := f.store.addSubscription("s", g.url)
 	f.Deliver(f.store.event(sub, "/s/0", "0001"))
 	first := f.store.event(sub, "/s/1", "0001")
@@ -144,7 +144,7 @@ func TestAWakeThatMayHavePassedItsDeadlineUnparkedIsAskedFor(t *testing.T) {
 		one(c)
 		c.WakingTimeout, c.parkAfter, c.DueInterval = never, never, never
 	})
-	g := newGate(t)
+	g := newShut(t)
 	sub := store.addSubscription("s", g.url)
 	for n := range 3 {
 		f.Deliver(store.event(sub, fmt.Sprintf("/s/%d", n), "0001"))
@@ -172,7 +172,7 @@ func TestWakesThatWaitUnparkedAreHandedBackAtAStop(t *testing.T) {
 		one(c)
 		c.WakingTimeout, c.parkAfter = never, never
 	})
-	sub := f.store.addSubscription("s", newGate(t).url)
+	sub := f.store.addSubscription("s", newShut(t).url)
 	for n := range 3 {
 		f.Deliver(f.store.event(sub, fmt.Sprintf("/s/%d", n), "0001"))
 	}

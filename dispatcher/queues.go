@@ -20,6 +20,8 @@ type item struct {
 	by   string
 	// parking is true while the store is being told; again is true if it must be told once more after that.
 	parking, again bool
+	// turn is nil unless the wake has waited for its rate.
+	turn *turn
 	// seen is the Seen of the wake.
 	seen fsm.Sighting
 	// since is when this process got the attempt. At parkAt, the store is told that the attempt waits. At askAt, the
@@ -51,7 +53,7 @@ func (s *slots) enqueue(l *lane, w fsm.Wake) *item {
 		if free := s.maxQueue - len(s.queued) - s.aside; free <= 0 || l.waiting() > free {
 			return nil
 		}
-		it = &item{key: keyOf(w), lane: l, queue: l.queueOf(w)}
+		it = &item{key: keyOf(w), lane: l, queue: l.queueOf(w.Replay)}
 		s.queued[it.key] = it
 		it.place = it.queue.PushBack(it)
 		if l.turn == nil {
@@ -99,32 +101,38 @@ func (s *slots) comeBack(in *list.List, e *list.Element) {
 // replayTurns is how many turns new events have before waiting replays have one.
 const replayTurns = 3
 
-func (l *lane) waiting() int { return l.queue.Len() + l.replays.Len() }
+// line is who waits: in queue for new events, in replays for replays. The field passed counts the turns of queue
+// since the last turn of replays.
+type line struct {
+	queue, replays list.List
+	passed         int
+}
 
-func (l *lane) queueOf(w fsm.Wake) *list.List {
-	if w.Replay {
+func (l *line) waiting() int { return l.queue.Len() + l.replays.Len() }
+
+func (l *line) queueOf(replay bool) *list.List {
+	if replay {
 		return &l.replays
 	}
 	return &l.queue
 }
 
 // isBehind says whether another wake that waits comes before w.
-func (l *lane) isBehind(w fsm.Wake) bool { return l.queue.Len() > 0 || w.Replay && l.replays.Len() > 0 }
+func (l *line) isBehind(w fsm.Wake) bool { return l.queue.Len() > 0 || w.Replay && l.replays.Len() > 0 }
 
-// next returns the item whose turn it is.
-func (l *lane) next() *item {
-	queue := &l.queue
-	if queue.Len() == 0 || l.replays.Len() > 0 && l.passed >= replayTurns {
-		queue = &l.replays
+// next returns the queue whose turn it is. It has an item.
+func (l *line) next() *list.List {
+	if l.queue.Len() == 0 || l.replays.Len() > 0 && l.passed >= replayTurns {
+		return &l.replays
 	}
-	return queue.Front().Value.(*item)
+	return &l.queue
 }
 
 // remove takes an item out of its queue.
-func (l *lane) remove(it *item) {
-	it.queue.Remove(it.place)
+func (l *line) remove(queue *list.List, place *list.Element) {
+	queue.Remove(place)
 	switch {
-	case it.queue == &l.replays:
+	case queue == &l.replays:
 		l.passed = 0
 	case l.replays.Len() > 0:
 		l.passed++

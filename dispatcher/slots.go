@@ -83,10 +83,8 @@ type lane struct {
 	// idle is when the lane last gave a slot back.
 	idle     time.Time
 	standing standing
-	// queue has the waiting wakes for new events, replays the ones for replays. passed counts the turns of queue since
-	// the last turn of replays.
-	queue, replays list.List
-	passed         int
+	// line has the wakes that wait.
+	line
 	// turn is the lane's place in waiting; nil without a queue.
 	turn    *list.Element
 	metrics *laneMetrics
@@ -309,11 +307,11 @@ func (s *slots) next(now time.Time) (it *item, sl slot, ok bool) {
 			turn := ring.Front()
 			l := turn.Value.(*lane)
 			ring.MoveToBack(turn)
-			it := l.next()
+			it := l.next().Front().Value.(*item)
 			if !s.mayStart(l, it.size, now) {
 				continue
 			}
-			l.remove(it)
+			l.remove(it.queue, it.place)
 			delete(s.queued, it.key)
 			if l.waiting() == 0 {
 				ring.Remove(turn)

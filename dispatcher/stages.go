@@ -30,9 +30,10 @@ type step func(ctx context.Context, a *attempt) bool
 
 func (d *Dispatcher) newStages() stages {
 	return stages{
-		prepare: []step{d.prepare, d.allowSubscription, d.allowEndpoint, d.load},
-		allow:   []step{d.allowTarget, d.allowSubscription}, build: []step{d.build},
-		send: []step{d.send}, judge: []step{d.judge},
+		prepare: []step{d.prepare, d.allowSubscription, d.allowEndpoint, d.expectTurn, d.load},
+		allow:   []step{d.allowTarget, d.allowSubscription, d.takeTurn},
+		build:   []step{d.build},
+		send:    []step{d.send}, judge: []step{d.judge},
 	}
 }
 
@@ -71,6 +72,8 @@ type attempt struct {
 	took    time.Duration
 	// probe is the endpoint's probe slot that the attempt uses; zero if it is no probe. allowEndpoint sets it.
 	probe time.Time
+	// turn is what the rate of its endpoint has given it and it has not used yet; nil without one.
+	turn *turn
 	// failed is true if the attempt failed in a way that allows another attempt, even if it was the last one.
 	failed bool
 	// noted is true once the store knows what the attempt says about its endpoint.

@@ -12,6 +12,8 @@ import (
 type Store interface {
 	DeliveryStore
 	EndpointStore
+	// TakeTurns is the transition of the same name.
+	TakeTurns(ctx context.Context, limits []fsm.Limit, most int) (fsm.Turns, error)
 	PartitionOf(home string) int
 	// Ownership is what this replica works for.
 	Ownership() *cache.Ownership

@@ -1,9 +1,11 @@
 package dispatcher
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"net/url"
 	"strconv"
@@ -106,6 +108,16 @@ func (g *guard) parseTarget(raw string) (target, error) {
 		return target{}, fmt.Errorf("webhook host %q %w", u.Hostname(), err)
 	}
 	return t, nil
+}
+
+// origin is the scheme, host and port of the URL, in the same form however they are written.
+func (t target) origin() string {
+	ports := map[string]string{"https": "443", "http": "80"}
+	host, port := t.name, cmp.Or(strings.TrimLeft(t.url.Port(), "0"), ports[t.url.Scheme])
+	if t.addr.IsValid() {
+		host = t.addr.Unmap().String()
+	}
+	return t.url.Scheme + "://" + net.JoinHostPort(host, port)
 }
 
 // requestURL returns a webhook URL as it goes into a request. In the path and the query, spaces, control characters and

@@ -15,6 +15,7 @@ const (
 	BlockedAskedToWait BlockReason = "asked_to_wait"
 	BlockedRetry       BlockReason = "retry"
 	BlockedStalled     BlockReason = "stalled"
+	BlockedRate        BlockReason = "rate"
 	BlockedSlot        BlockReason = "slot"
 	BlockedUnread      BlockReason = "unread"
 	BlockedFilter      BlockReason = "filter"
@@ -38,6 +39,7 @@ var BlockRules = []BlockRule{
 	{BlockedDown, "reveille", "the endpoint is down", "a delivery that the endpoint takes"},
 	{BlockedAskedToWait, "endpoint", "the endpoint has asked to wait", "that time"},
 	{BlockedStalled, "reveille", "wake after wake has acked nothing", "the time of the next wake"},
+	{BlockedRate, "reveille", "the rate allows no request now", "its turn"},
 	{BlockedSlot, "reveille", "no slot is free", "a free slot"},
 	{BlockedUnread, "stream server", "the events cannot be read", "a read that succeeds"},
 	{BlockedFilter, "reveille", "the filter has changed, or may have", "a look at the subscription"},

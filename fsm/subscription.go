@@ -46,6 +46,8 @@ type Subscription struct {
 	// the last one. Each delay varies by up to RetryVariance either way. In ModeWake it may be empty. Then the schedule
 	// of the webhook spec applies, and failures are given up after a time.
 	Retry []time.Duration
+	// Rate is how many requests a minute it gets at most, up to MaxRate; 0 for no limit of its own.
+	Rate int
 	// Headers are sent with each delivery. Their values may be secrets, so they are never shown.
 	Headers map[string]string
 	// Authorization goes with each delivery. Its secret is never shown either.

@@ -51,6 +51,15 @@ func (k keys) deliveryLog(id, generation string) string {
 	return k.partition(k.partitionOf(id)) + "log:" + id + ":" + generation
 }
 
+// limits names what is kept of some limits. Like the logs, they are spread over the partitions, by the last of them.
+func (k keys) limits(limits []fsm.Limit) (names []string) {
+	p := k.partition(k.partitionOf(limits[len(limits)-1].Name))
+	for _, l := range limits {
+		names = append(names, p+"rate:"+l.Name)
+	}
+	return names
+}
+
 func (k keys) watched(p int) string { return k.partition(p) + "watched" }
 func (k keys) due(p int) string     { return k.partition(p) + "due" }
 func (k keys) lease(p int) string   { return k.partition(p) + "lease" }

@@ -284,6 +284,10 @@ func callers() []caller {
 		{scriptSetBackfill, func(ctx context.Context, s *Store) error {
 			return s.SetBackfill(ctx, sub, fsm.Backfill{})
 		}, []any{int64(7)}},
+		{scriptTakeTurns, func(ctx context.Context, s *Store) error {
+			_, err := s.TakeTurns(ctx, []fsm.Limit{{Name: "a", Rate: 60}}, 1)
+			return err
+		}, []any{[]any{int64(1)}, []any{"boredom", int64(0)}}},
 		{scriptNextDue, func(ctx context.Context, s *Store) error {
 			_, err := s.NextDue(ctx, []int{0})
 			return err

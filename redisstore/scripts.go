@@ -125,6 +125,7 @@ var (
 	scriptProbeEndpoint      = endpointScript("probe_endpoint")
 	scriptReturnProbe        = endpointScript("return_probe")
 	scriptRetryEndpoint      = endpointScript("retry_endpoint")
+	scriptTakeTurns          = globalScript("take_turns")
 	scriptSetBackfill        = globalScript("set_backfill")
 	scriptNextDue            = globalScript("next_due")
 	scriptReplicaSet         = globalScript("replica_set")

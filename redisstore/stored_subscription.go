@@ -31,6 +31,7 @@ type storedSubscription struct {
 	Ordering    fsm.Ordering           `json:"ordering"`
 	Timeout     int64                  `json:"timeout"` // milliseconds
 	Retry       []int64                `json:"retry"`   // milliseconds
+	Rate        int                    `json:"rate"`    // requests a minute; 0 for any
 	Headers     map[string]string      `json:"headers"`
 	Auth        string                 `json:"authorization"`
 	AuthQuery   string                 `json:"authorization_query"`
@@ -53,7 +54,7 @@ func encodeSubscription(s fsm.Subscription, was string) (string, error) {
 		Description: s.Description, Mode: s.Mode, Format: s.Format, Signature: s.Signature,
 		Start: s.Start, Batch: s.Batch, Ordering: s.Ordering, Timeout: s.Timeout.Milliseconds(),
 		Events: s.Filter.Events, TypePath: s.Filter.TypePath, Filter: s.Filter.Values,
-		Retry: inMillis(s.Retry), Headers: s.Headers,
+		Retry: inMillis(s.Retry), Rate: s.Rate, Headers: s.Headers,
 		Previous: s.Previous.Secret, Until: untilMillis(s.Previous),
 		Auth: s.Authorization.Secret, AuthQuery: s.Authorization.Query,
 		Metadata: s.Metadata, CreatedAt: s.CreatedAt.UnixMicro(), Version: s.Version, Revision: s.Revision,
@@ -90,7 +91,7 @@ func decodeSubscription(s string) (fsm.Subscription, error) {
 		Previous: previous, Description: r.Description, Mode: r.Mode, Format: r.Format, Signature: r.Signature,
 		Start: r.Start, Batch: r.Batch, Ordering: r.Ordering, Timeout: time.Duration(r.Timeout) * time.Millisecond,
 		Filter: fsm.Filter{Events: r.Events, TypePath: r.TypePath, Values: r.Filter},
-		Retry:  ofMillis(r.Retry), Headers: r.Headers,
+		Retry:  ofMillis(r.Retry), Rate: r.Rate, Headers: r.Headers,
 		Authorization: fsm.Authorization{Query: r.AuthQuery, Secret: r.Auth},
 		Metadata:      r.Metadata, CreatedAt: time.UnixMicro(r.CreatedAt), Version: r.Version,
 		Revision: r.Revision, Told: r.Told, Paused: r.Paused, PausedAt: moment(r.PausedAt),

@@ -18,7 +18,7 @@ func TestTheRecordHasEveryFieldOfASubscription(t *testing.T) {
 		Filter: fsm.Filter{
 			Events: []string{"a"}, TypePath: "kind", Values: map[string][]fsm.Value{"data.queue": {"1"}},
 		},
-		Ordering: fsm.OrderingNone, Timeout: time.Second, Retry: []time.Duration{time.Minute},
+		Ordering: fsm.OrderingNone, Timeout: time.Second, Retry: []time.Duration{time.Minute}, Rate: 7,
 		Headers: map[string]string{"X-A": "1"}, Authorization: fsm.Authorization{Query: "q", Secret: "hush"},
 		Metadata: map[string]string{"k": "v"}, CreatedAt: now, Version: 1, Revision: 2, Told: true, Paused: true,
 		PausedAt: now,

@@ -36,7 +36,7 @@ func TestASubscriptionIsStoredWithHowItIsDelivered(t *testing.T) {
 		"id": "s", "generation": "g-s", "pattern": "/**", "webhook": "https://example.com/hook", "secret": "whsec_x",
 		"previous_secret": "", "previous_secret_until": 0.0,
 		"description": "", "revision": 0.0, "start": "", "mode": "wake", "format": "wake", "signature": "hmac",
-		"batch": 0.0, "ordering": "", "timeout": 0.0, "retry": nil, "headers": nil, "metadata": nil,
+		"batch": 0.0, "ordering": "", "timeout": 0.0, "retry": nil, "rate": 0.0, "headers": nil, "metadata": nil,
 		"events": nil, "type_path": "", "filter": nil,
 		"authorization": "", "authorization_query": "", "created_at": float64(w.now.UnixMicro()),
 		"paused": false, "paused_at": 0.0,

@@ -128,7 +128,7 @@ func assemble(
 		UserAgent: "Reveille/" + programVersion(), Logger: log.Named("dispatcher"), Outage: outage,
 		RequestTimeout: s.WebhookTimeout, ConnectionAge: s.WebhookConnectionAge, WakingTimeout: s.WakingTimeout,
 		MaxInFlight:                s.MaxInFlight,
-		MaxInFlightPerSubscription: s.MaxInFlightPerSubscription, MaxQueued: s.MaxQueuedWakes,
+		MaxInFlightPerSubscription: s.MaxInFlightPerSubscription, MaxQueued: s.MaxQueuedWakes, MaxRate: s.MaxRate,
 		ShutdownGrace: deliveryGrace, LogSummary: s.LogSummary, Metrics: metrics,
 		AllowInsecure: s.AllowInsecureWebhooks,
 		AllowCIDRs:    s.WebhookAllowCIDRs, ProxyFromEnvironment: s.WebhookProxyFromEnv, Tracer: tracer,

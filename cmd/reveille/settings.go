@@ -79,6 +79,7 @@ type settings struct {
 	MaxInFlight                int `envconfig:"REVEILLE_MAX_IN_FLIGHT" default:"1024"`
 	MaxInFlightPerSubscription int `envconfig:"REVEILLE_MAX_IN_FLIGHT_PER_SUBSCRIPTION" default:"64"`
 	MaxQueuedWakes             int `envconfig:"REVEILLE_MAX_QUEUED_WAKES" default:"100000"`
+	MaxRate                    int `envconfig:"REVEILLE_MAX_RATE" default:"0"`
 	MaxStreamsPerConsumer      int `envconfig:"REVEILLE_MAX_STREAMS_PER_CONSUMER" default:"1000"`
 	MaxDeadLetters             int `envconfig:"REVEILLE_MAX_DEAD_LETTERS" default:"100000"`
 	MaxConnections             int `envconfig:"REVEILLE_MAX_CONNECTIONS" default:"10000"`
@@ -385,6 +386,7 @@ func (s *settings) check() (err error) {
 		{"MAX_IN_FLIGHT", s.MaxInFlight, 2, 100_000},
 		{"MAX_IN_FLIGHT_PER_SUBSCRIPTION", s.MaxInFlightPerSubscription, 1, s.MaxInFlight - 1},
 		{"MAX_QUEUED_WAKES", s.MaxQueuedWakes, 1, 10_000_000},
+		{"MAX_RATE", s.MaxRate, 0, fsm.MaxRate},
 		{"MAX_STREAMS_PER_CONSUMER", s.MaxStreamsPerConsumer, 1, 100_000},
 		{"MAX_DEAD_LETTERS", s.MaxDeadLetters, 1, 10_000_000},
 		{"MAX_CONNECTIONS", s.MaxConnections, 1, 1_000_000},

@@ -245,6 +245,7 @@ func TestAWrongSettingIsOneLineThatNamesItItsValueAndWhatWasExpected(t *testing.
 		{"MAX_IN_FLIGHT", "1", "from 2"},
 		{"MAX_IN_FLIGHT_PER_SUBSCRIPTION", "1024", "from 1 to 1023"},
 		{"MAX_QUEUED_WAKES", "-1", "from 1"},
+		{"MAX_RATE", "1000001", "from 0 to 1000000"},
 		{"MAX_STREAMS_PER_CONSUMER", "0", "from 1"},
 		{"MAX_CONNECTIONS", "0", "from 1"},
 		{"LOG_LEVEL", "loud", "debug, info, warn or error"},

@@ -53,6 +53,10 @@
 //	ReturnProbe      endpoint.lua return_probe
 //	RetryEndpoint    retry_endpoint.lua
 //
+// A limit of requests:
+//
+//	TakeTurns        take_turns.lua
+//
 // A stream, and the order of things:
 //
 //	LinkStream       link_stream.lua

@@ -337,10 +337,10 @@ func Deliver(c fsm.Consumer, env Env, r fsm.WakeRef, d fsm.Delivered) (fsm.Consu
 }
 
 // Resume resumes deliveries to the consumer: the subscription's endpoint takes them again. What was held back meanwhile
-// is due at once; what waits for its retry goes on waiting. ok is false if nothing was held back.
+// is due at once; what waits for its retry or its rate goes on waiting. ok is false if nothing was held back.
 func Resume(c fsm.Consumer, env Env) (_ fsm.Consumer, _ Effects, ok bool) {
 	switch {
-	case heldBack(c) && c.Deadline.After(env.Now):
+	case heldBack(c) && c.Deadline.After(env.Now) && c.Held != fsm.BlockedRate:
 		c.Deadline = env.Now
 		return c, Effects{}, true
 	case c.State == fsm.GivenUp:
@@ -365,12 +365,12 @@ func Revive(c fsm.Consumer, env Env) (fsm.Consumer, Effects) {
 }
 
 // ReleaseHeld makes the next attempt of the consumer's wake due at once, as its endpoint is up again. A delivery that
-// was held back just comes sooner. A delivery that has failed before is nudged: its schedule stands (Consumer.Nudged).
-// Otherwise an endpoint that takes some deliveries and fails others, and so is up again every other second, would use
-// up the attempts.
+// was held back just comes sooner, unless it waits for its rate. A delivery that has failed before is nudged: its
+// schedule stands (Consumer.Nudged). Otherwise an endpoint that takes some deliveries and fails others, and so is up
+// again every other second, would use up the attempts.
 func ReleaseHeld(c fsm.Consumer, env Env) fsm.Consumer {
 	switch {
-	case !waits(c, env):
+	case !waits(c, env), c.Held == fsm.BlockedRate:
 		return c
 	case c.Attempt == 0:
 	case c.Nudged.IsZero():

@@ -80,12 +80,23 @@ func (Reader) readFormat(o web.Object) (setting, error) {
 }
 
 func (Reader) readBatch(o web.Object) (setting, error) {
-	want := fmt.Sprintf("an integer from 1 to %d", fsm.MaxBatch)
-	batch, named, err := web.Optional[int](o, "batch", want)
-	if named && (batch < 1 || batch > fsm.MaxBatch) {
-		err = refusal.New(fsm.CodeInvalidRequest, "batch must be %s", want)
-	}
+	batch, err := readCount(o, "batch", fsm.MaxBatch, "an integer")
 	return always(func(sub *fsm.Subscription) { sub.Batch = batch }), err
+}
+
+func (Reader) readRate(o web.Object) (setting, error) {
+	rate, err := readCount(o, "rate", fsm.MaxRate, "a whole number of requests a minute")
+	return always(func(sub *fsm.Subscription) { sub.Rate = rate }), err
+}
+
+// readCount reads a number from 1 on, 0 if there is none.
+func readCount(o web.Object, name string, most int, what string) (int, error) {
+	want := fmt.Sprintf("%s from 1 to %d", what, most)
+	n, named, err := web.Optional[int](o, name, want)
+	if named && (n < 1 || n > most) {
+		err = refusal.New(fsm.CodeInvalidRequest, "%s must be %s", name, want)
+	}
+	return n, err
 }
 
 // checkBatch refuses batches in a format that carries one event. Either field can be the changed one.

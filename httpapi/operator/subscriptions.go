@@ -29,6 +29,7 @@ type subscriptionBody struct {
 	Start       string                 `json:"start,omitempty"`  // as in the answers to clients
 	Format      fsm.Format             `json:"format,omitempty"` // of a push
 	Ordering    fsm.Ordering           `json:"ordering,omitempty"`
+	Rate        int                    `json:"rate,omitempty"` // requests a minute
 	Events      []string               `json:"events,omitempty"`
 	TypePath    string                 `json:"type_path,omitempty"`
 	Filter      map[string][]fsm.Value `json:"filter,omitempty"`
@@ -80,6 +81,7 @@ type subscriptionsBody struct {
 func subscriptionBodyOf(sub fsm.Subscription, backfills map[string]fsm.Backfill) subscriptionBody {
 	b := subscriptionBody{
 		ID: sub.ID, Pattern: sub.Pattern, Mode: sub.Mode, Start: sub.Start.Value(), Ordering: sub.Ordering,
+		Rate:   sub.Rate,
 		Events: sub.Filter.Events, TypePath: sub.Filter.TypePath, Filter: sub.Filter.Values,
 		Description: sub.Description, CreatedAt: sub.CreatedAt.UTC(),
 		Paused: sub.Paused, PausedSince: web.Time(sub.PausedAt),

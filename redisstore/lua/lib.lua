@@ -77,7 +77,7 @@
 --   (redisstore.letter). The time is in ms, 0 if it was the only failure.
 --   `dead`, `dead:<sub>`  zset  number of a dead letter, which is also its score: of all, or of one subscription.
 --   `dead_counts`  hash  subscription -> how many dead letters it has.
---   `r:<consumer>`  zset  its replay queue (fsm.ReplayStore): numbers of dead letters and spans, which are also their
+--   `r:<consumer>`  zset  its replay queue (control.ReplayStore): numbers of dead letters and spans, which are also their
 --   scores.
 --   `rs:<consumer>`  hash  number of a span in the queue -> its fsm.ReplaySpan: from, "," and to.
 --   `replays`  zset  consumers whose queue is not empty, all with score 0.
@@ -771,6 +771,12 @@ local function nudged_of(c)
   local epoch, at, by = string.match(redis.call('HGET', P .. 'c:' .. c.id, 'nudged') or '', '^(%d+) (%d+)(.*)$')
   if tonumber(epoch) ~= c.epoch then return 0, false end
   return tonumber(at), by ~= ''
+end
+
+-- held_of returns fsm.Consumer.Held, "" if it is empty.
+local function held_of(c)
+  local held, own = redis.call('HGET', P .. 'c:' .. c.id, 'held') or '', int(c.epoch) .. ' ' .. int(c.handed) .. ' '
+  return string.sub(held, 1, #own) == own and string.sub(held, #own + 1) or ''
 end
 
 local function set_nudged(c, at, probed)

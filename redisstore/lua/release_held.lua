@@ -4,7 +4,7 @@
 -- Returns { next cursor, outcome }. O(batch).
 local next_cursor = visit(P .. 'b:' .. ARGV[A] .. ':' .. ARGV[A + 1], ARGV[A + 2], function(id)
   local c = record(id)
-  if not c or not waits(c) then return end
+  if not c or not waits(c) or held_of(c) == 'rate' then return end
   if c.attempt > 0 then
     local nudged, probed = nudged_of(c)
     if nudged == 0 then

@@ -160,6 +160,14 @@ var brokenPushes = []harness.BrokenScript{
 		Old: "e.pause > now and e.pause or 0", New: "0",
 	},
 	{
+		Name: "an endpoint that is up ends the wait for its rate", File: "redisstore/lua/release_held.lua",
+		Old: "or held_of(c) == 'rate'", New: "",
+	},
+	{
+		Name: "a resumption ends the wait for a rate", File: "redisstore/lua/resume.lua",
+		Old: "and held_of(c) ~= 'rate'", New: "",
+	},
+	{
 		Name: "two probes are out at a time", File: "redisstore/lua/probe_endpoint.lua",
 		Old: "e.next > now", New: "e.probing == 0 and e.next > now",
 	},

@@ -838,7 +838,8 @@ func (h *history) flaps() {
 			case "asks for a pause":
 				fails(wake, fsm.Failure{RetryAfter: 2 * time.Minute})
 			case "held":
-				h.parked(wake.Ref(), fsm.BlockedSlot, time.Minute)
+				why := []fsm.BlockReason{fsm.BlockedSlot, fsm.BlockedRate}[len(h.refs)%2]
+				h.parked(wake.Ref(), why, time.Minute)
 			case "later":
 				h.draw.Now = h.draw.Now.Add(time.Second)
 			case "taken":
@@ -948,7 +949,7 @@ func (h *history) answer() {
 		h.failed(wake, f)
 	case "park":
 		wait := rapid.SampledFrom([]time.Duration{0, time.Minute}).Draw(h.t, "parked for")
-		h.parked(r, rapid.SampledFrom([]fsm.BlockReason{fsm.BlockedSlot, fsm.BlockedDown, ""}).Draw(h.t, "why"), wait)
+		h.parked(r, rapid.SampledFrom([]fsm.BlockReason{fsm.BlockedSlot, fsm.BlockedRate, ""}).Draw(h.t, "why"), wait)
 	case "begin":
 		by := h.pick("by", []string{"a", "b"})
 		got, err := h.store.Begin(h.ctx, r, by)

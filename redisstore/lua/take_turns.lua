@@ -1,0 +1,39 @@
+-- Takes some turns of all of the limits (spec.TakeTurns). It does not begin with lib.lua.
+-- KEYS[1…] string "until interval at" of each limit, µs (spec.Pace). The key is gone a minute after its turns are free.
+-- ARGV[1] now in ms, or -1 for Redis's own clock  ARGV[2] how many turns at most.
+-- ARGV[3…] for each limit: its interval, µs, fsm.Limit.Stored and fsm.Limit.Share.
+-- Returns { how many turns, how long to wait, µs }. O(limits).
+local now = tonumber(ARGV[1]) * 1000
+if now < 0 then
+  local t = redis.call('TIME')
+  now = tonumber(t[1]) * 1000000 + tonumber(t[2])
+end
+local limits, free, most = {}, math.huge, tonumber(ARGV[2])
+for i, key in ipairs(KEYS) do
+  local l = { interval = tonumber(ARGV[3 * i]), stored = tonumber(ARGV[3 * i + 1]), ahead = 0 }
+  local till, interval, at = string.match(redis.call('GET', key) or '', '^(%d+) (%d+) (%d+)$')
+  if till then
+    l.ahead = math.max(0, tonumber(till) - math.max(now, tonumber(at)))
+    if l.ahead > 0 and tonumber(interval) ~= l.interval then
+      l.ahead = math.floor(l.ahead * l.interval / tonumber(interval))
+    end
+  end
+  free = math.min(free, math.floor((l.stored * l.interval - l.ahead) / l.interval))
+  most = math.min(most, tonumber(ARGV[3 * i + 2]))
+  limits[i] = l
+end
+local n, wait, longest = math.min(free, most), 0, 0
+if free <= 0 then
+  for _, l in ipairs(limits) do
+    wait = math.max(0, l.ahead + (most - l.stored) * l.interval)
+    longest = math.max(longest, wait)
+  end
+  if longest > wait then return { 0, longest } end
+  n = most
+end
+for i, key in ipairs(KEYS) do
+  local l = limits[i]
+  local taken = math.max(l.ahead, wait) + n * l.interval
+  redis.call('SET', key, string.format('%.0f %.0f %.0f', now + taken, l.interval, now), 'PX', math.ceil(taken / 1000) + 60000)
+end
+return { n, wait }
