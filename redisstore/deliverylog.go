@@ -307,11 +307,7 @@ func readLogged(sub string, e redis.XMessage) fsm.LoggedAttempt {
 		Class: text("k"), Reason: text("y"), Events: int(number("n")),
 		Bytes: int(number("b")), From: fsm.Offset(text("f")),
 	}
-	if a.Consumer == "" {
-		a.Consumer = fsm.ConsumerID(sub, a.Stream)
-	}
-	if a.DeliveryID == "" {
-		a.DeliveryID = a.WakeID
-	}
+	a.Consumer = cmp.Or(a.Consumer, fsm.ConsumerID(sub, a.Stream))
+	a.DeliveryID = cmp.Or(a.DeliveryID, a.WakeID)
 	return a
 }

@@ -34,22 +34,14 @@ func (c *cli) retry(ctx context.Context, args []string) error {
 	case s.Paused:
 		waits = "it is paused"
 	case s.States["retired"] > 0:
-		waits = fmt.Sprintf("the endpoint answered 410 to %s", consumers(s.States["retired"]))
+		waits = fmt.Sprintf("the endpoint answered 410 to %s", counted(s.States["retired"], "consumer"))
 	case given > 0:
-		waits = consumers(given) + " were given up"
+		waits = counted(given, "consumer") + " were given up"
 	default:
 		return nil
 	}
 	_, err = fmt.Fprintf(c.out, "%s: reveille resume %s delivers again\n", waits, printable(s.ID))
 	return err
-}
-
-// consumers returns a count with its noun.
-func consumers(n int) string {
-	if n == 1 {
-		return "1 consumer"
-	}
-	return fmt.Sprintf("%d consumers", n)
 }
 
 // onConsumers asks for an action on the consumers of a subscription, and prints how many consumers it concerned.
@@ -62,7 +54,7 @@ func (c *cli) onConsumers(ctx context.Context, id, action, did string) (n int, e
 	if printed, err := c.ask(ctx, http.MethodPost, path, nil, &body); printed || err != nil {
 		return 0, err
 	}
-	_, err = fmt.Fprintf(c.out, "%s %s\n", printable(body.ID), fmt.Sprintf(did, consumers(body.Consumers)))
+	_, err = fmt.Fprintf(c.out, "%s %s\n", printable(body.ID), fmt.Sprintf(did, counted(body.Consumers, "consumer")))
 	return body.Consumers, err
 }
 

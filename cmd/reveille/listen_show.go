@@ -48,13 +48,13 @@ func (l *listener) block(got *received) string {
 	}
 	for _, s := range got.Streams {
 		if got.Kind == kindWake {
-			line("", "%s%s of %s, up to offset %s", margin[2:], events(s.Count), s.Path, s.To)
+			line("", "%s%s of %s, up to offset %s", margin[2:], counted(s.Count, "event"), s.Path, s.To)
 		}
 		for _, e := range s.Events {
 			line("", "%s%s", margin, string(e))
 		}
 		if left := s.Count - len(s.Events); left > 0 {
-			line("", "%sand %s more", margin, events(left))
+			line("", "%sand %s more", margin, counted(left, "event"))
 		}
 	}
 	switch {
@@ -63,11 +63,8 @@ func (l *listener) block(got *received) string {
 	case got.Done:
 		line("", "%sclaimed, read, acked and done", margin[2:])
 	}
-	by := ""
-	if got.By != "" {
-		by = " by " + got.By
-	}
-	line("", "%sanswered %d %s%s", margin[2:], got.Status, http.StatusText(got.Status), by)
+	line("", "%sanswered %d %s%s", margin[2:], got.Status, http.StatusText(got.Status),
+		when(got.By != "", " by "+got.By))
 	return b.String()
 }
 
@@ -79,7 +76,7 @@ func (got *received) head() []string {
 	}
 	for _, s := range got.Streams {
 		if s.Path != "" {
-			head = append(head, events(s.Count)+" of "+s.Path)
+			head = append(head, counted(s.Count, "event")+" of "+s.Path)
 		}
 	}
 	if got.Replay {
@@ -91,12 +88,4 @@ func (got *received) head() []string {
 		}
 	}
 	return head
-}
-
-// events says how many there are.
-func events(n int) string {
-	if n == 1 {
-		return "1 event"
-	}
-	return fmt.Sprintf("%d events", n)
 }

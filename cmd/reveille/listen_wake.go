@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -90,9 +91,7 @@ func (l *listener) callback(ctx context.Context, wake *wakeBody, report map[stri
 	case err != nil || res.StatusCode != http.StatusOK:
 		return nil, fmt.Errorf("status %d from its callback URL, not from Reveille", res.StatusCode)
 	}
-	if answer.Token != "" {
-		wake.Token = answer.Token
-	}
+	wake.Token = cmp.Or(answer.Token, wake.Token)
 	return answer.Streams, nil
 }
 
@@ -143,8 +142,6 @@ func (l *listener) readOnce(ctx context.Context, root string, s *shownEvents) er
 	}
 	next := res.Header.Get(upstream.HeaderNextOffset)
 	s.More = next != "" && next != s.To && !strings.EqualFold(res.Header.Get(upstream.HeaderUpToDate), "true")
-	if next != "" {
-		s.To = next
-	}
+	s.To = cmp.Or(next, s.To)
 	return nil
 }

@@ -141,10 +141,7 @@ func (r refusal) Error() string { return r.code + ": " + r.message }
 // list returns the query of a list.
 func (c *cli) list(path string, filters ...[2]string) string {
 	q := url.Values{"limit": {fmt.Sprint(c.limit)}}
-	if c.cursor != "" {
-		q.Set("cursor", c.cursor)
-	}
-	for _, f := range filters {
+	for _, f := range append(filters, [2]string{"cursor", c.cursor}) {
 		if f[1] != "" {
 			q.Set(f[0], f[1])
 		}

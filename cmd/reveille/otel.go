@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -120,10 +121,7 @@ func loadOTel() (o otelSettings, err error) {
 }
 
 func (o otelSettings) protocol() string {
-	if o.Traces.Protocol != "" {
-		return o.Traces.Protocol
-	}
-	return o.All.Protocol
+	return cmp.Or(o.Traces.Protocol, o.All.Protocol)
 }
 
 // wrong returns one of the variables that is wrong, with what was expected. If all are right, expected is empty.

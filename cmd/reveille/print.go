@@ -88,6 +88,9 @@ func when(applies bool, text string) string {
 // some returns a number, or nothing for 0.
 func some(n int) string { return when(n != 0, fmt.Sprint(n)) }
 
+// counted returns a number of things, each of them a noun.
+func counted(n int, noun string) string { return fmt.Sprintf("%d %s%s", n, noun, when(n != 1, "s")) }
+
 // stamp returns a time, or nothing for none.
 func stamp(t time.Time) string { return when(!t.IsZero(), t.UTC().Format(time.RFC3339)) }
 

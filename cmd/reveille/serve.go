@@ -163,10 +163,6 @@ func assemble(
 		})
 		outcomes.Observe(p.events.Observer())
 	}
-	ojsStreams := ""
-	if s.OJS {
-		ojsStreams = s.OJSStreams
-	}
 	p.api, err = httpapi.New(httpapi.Config{
 		Store: p.store, Upstream: p.tailer.Upstream(), Streams: p.tailer.Discovery(), Outcomes: outcomes,
 		Targets: p.dispatcher, Tester: p.dispatcher, Health: health{p.store, p.tailer}, Tokens: s.tokens,
@@ -178,7 +174,7 @@ func assemble(
 		MaxConnections: s.MaxConnections, Logger: log.Named("api"), ErrorLog: newRemarks(log.Named("api")).logger(),
 		Version: programVersion(), Ready: p.ready,
 		LogLevel: level, Pprof: s.Pprof, Tracer: tracer, OperatorAddr: s.OperatorAddr,
-		OJSStreams: ojsStreams, DeliveryLog: s.DeliveryLog,
+		OJSStreams: when(s.OJS, s.OJSStreams), DeliveryLog: s.DeliveryLog,
 	})
 	return p, err
 }

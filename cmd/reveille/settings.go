@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"crypto/rand"
 	"crypto/x509"
 	"encoding/hex"
@@ -96,10 +97,7 @@ type settings struct {
 
 // operatorAddr returns where the operator's commands look for a running Reveille.
 func operatorAddr() string {
-	if addr := os.Getenv(prefix + "_OPERATOR_ADDR"); addr != "" {
-		return addr
-	}
-	return "http://localhost:9090"
+	return cmp.Or(os.Getenv(prefix+"_OPERATOR_ADDR"), "http://localhost:9090")
 }
 
 // The variables of commands. They are no settings of the program that runs.
@@ -118,12 +116,7 @@ func listenSecrets() []string {
 }
 
 // apiAddr returns where reveille subscribe looks for the API port of a running Reveille.
-func apiAddr() string {
-	if addr := os.Getenv(apiAddrName); addr != "" {
-		return addr
-	}
-	return defaultPublicURL
-}
+func apiAddr() string { return cmp.Or(os.Getenv(apiAddrName), defaultPublicURL) }
 
 // noColour says whether the user wants none (https://no-color.org).
 func noColour() bool { return os.Getenv("NO_COLOR") != "" }
@@ -251,9 +244,8 @@ func (s *settings) check() (err error) {
 			"false: REVEILLE_UPSTREAM_URL is an https: URL, "+
 				"by which the stream server says itself whether it speaks HTTP/2")
 	}
-	switch s.UpstreamDialect {
-	case upstream.DialectAuto, upstream.DialectStandard, upstream.DialectAnyCable:
-	default:
+	dialects := []string{upstream.DialectAuto, upstream.DialectStandard, upstream.DialectAnyCable}
+	if !slices.Contains(dialects, s.UpstreamDialect) {
 		return wrong("UPSTREAM_DIALECT", s.UpstreamDialect, "auto, standard or anycable")
 	}
 	switch {
@@ -263,9 +255,7 @@ func (s *settings) check() (err error) {
 		return wrong("UPSTREAM_SIGNING_KEY", s.UpstreamSigningKey,
 			"none: standard servers, of REVEILLE_UPSTREAM_DIALECT, have no signed streams")
 	}
-	if s.UpstreamName == "" {
-		s.UpstreamName = identity(s.upstream)
-	}
+	s.UpstreamName = cmp.Or(s.UpstreamName, identity(s.upstream))
 	if strings.ContainsFunc(s.UpstreamName, func(r rune) bool { return r <= ' ' || r == '\'' || r == 0x7f }) {
 		return wrong("UPSTREAM_NAME", s.UpstreamName, "a name without spaces and quotes")
 	}
@@ -279,11 +269,9 @@ func (s *settings) check() (err error) {
 			return wrong("REDIS_PASSWORD", s.RedisPassword,
 				"a text without line breaks, and no password in REVEILLE_REDIS_URL")
 		}
-		withPassword, err := redisstore.WithPassword(s.RedisURL, s.RedisPassword)
-		if err != nil {
+		if s.RedisURL, err = redisstore.WithPassword(s.RedisURL, s.RedisPassword); err != nil {
 			return wrong("REDIS_PASSWORD", s.RedisPassword, err.Error())
 		}
-		s.RedisURL = withPassword
 	}
 	if s.RedisCAFile != "" {
 		var expected error
@@ -351,9 +339,7 @@ func (s *settings) check() (err error) {
 	if !slices.Contains([]string{upstream.TailAuto, upstream.TailLongPoll, upstream.TailSSE}, s.TailMode) {
 		return wrong("TAIL_MODE", s.TailMode, "auto, long-poll or sse")
 	}
-	switch s.DeliveryLog {
-	case fsm.LogAll, fsm.LogFailures, fsm.LogOff:
-	default:
+	if !slices.Contains([]fsm.DeliveryLog{fsm.LogAll, fsm.LogFailures, fsm.LogOff}, s.DeliveryLog) {
 		return wrong("DELIVERY_LOG", string(s.DeliveryLog), "all, failures or off")
 	}
 	for _, d := range []struct {

@@ -122,10 +122,7 @@ func (c *cli) consumer(ctx context.Context, args []string) error {
 }
 
 func stateOf(c shownConsumer) string {
-	state := c.State
-	if c.AsideOf != "" {
-		state = "aside, " + state
-	}
+	state := when(c.AsideOf != "", "aside, ") + c.State
 	if c.Condition == "ok" || c.Condition == "" {
 		return state
 	}

@@ -174,10 +174,6 @@ func (c *cli) cancelReplays(ctx context.Context) error {
 	if printed, err := c.ask(ctx, http.MethodPost, replaysPath+"/cancel", which, &body); printed || err != nil {
 		return err
 	}
-	replays := "replays"
-	if body.Cancelled == 1 {
-		replays = "replay"
-	}
-	_, err := fmt.Fprintf(c.out, "%d %s cancelled\n", body.Cancelled, replays)
+	_, err := fmt.Fprintf(c.out, "%s cancelled\n", counted(body.Cancelled, "replay"))
 	return err
 }

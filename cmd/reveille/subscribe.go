@@ -163,10 +163,7 @@ func idOf(pattern, mode string) string {
 	})
 	id := strings.Trim(notInID.ReplaceAllString(strings.Join(segments, "-"), "-"), "-")
 	id = cmp.Or(strings.TrimRight(id[:min(len(id), maxID)], "-"), "all")
-	if mode != "" {
-		id += "-" + mode
-	}
-	return id
+	return id + when(mode != "", "-"+mode)
 }
 
 func (c *cli) unsubscribe(ctx context.Context, args []string) error {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"text/tabwriter"
@@ -100,10 +101,7 @@ func usage(w io.Writer) error {
 	_, _ = io.WriteString(w, "\nExit status of a command: "+exitStatuses+"\n\nSettings:\n")
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, f := range fields() {
-		def := f.Tag.Get("default")
-		if def == "" {
-			def = "-"
-		}
+		def := cmp.Or(f.Tag.Get("default"), "-")
 		if _, err := fmt.Fprintf(t, "  %s\t%s\t%s\n", fullName(f), def, meanings[shortName(f)]); err != nil {
 			return err
 		}

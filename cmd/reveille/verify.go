@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,9 +20,7 @@ const (
 
 // verify checks a signature, and says which check fails.
 func (c *cli) verify(_ context.Context, _ []string) error {
-	if c.secret == "" {
-		c.secret = webhookSecret()
-	}
+	c.secret = cmp.Or(c.secret, webhookSecret())
 	switch {
 	case c.secret == "":
 		return usageError{"verify: --secret or " + webhookSecretName +

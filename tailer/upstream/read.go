@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -118,9 +119,7 @@ func (c *Client) readOnce(ctx context.Context, path string, from fsm.Offset) (Ev
 		return Event{}, err
 	}
 	defer a.Body.Close()
-	if a.Offset == "" {
-		a.Offset = from
-	}
+	a.Offset = cmp.Or(a.Offset, from)
 	return a.Event, nil
 }
 

@@ -2,6 +2,7 @@ package memstore
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -86,13 +87,7 @@ func (s *Store) Kill() {
 }
 
 func without(list []*Store, s *Store) []*Store {
-	var rest []*Store
-	for _, other := range list {
-		if other != s {
-			rest = append(rest, other)
-		}
-	}
-	return rest
+	return slices.DeleteFunc(slices.Clone(list), func(other *Store) bool { return other == s })
 }
 
 // Ownership is what this replica works for.
