@@ -11,9 +11,8 @@ import (
 
 // Callback implements native.Store.
 func (s *Store) Callback(ctx context.Context, cb fsm.Callback) (r fsm.CallbackReply, err error) {
-	err = s.call(ctx, func(t *tx) error {
+	err = s.do(ctx, func(t *tx) {
 		r = t.callback(cb)
-		return nil
 	}, "Callback", cb)
 	return r, err
 }

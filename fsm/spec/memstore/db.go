@@ -297,6 +297,14 @@ func (s *Store) call(ctx context.Context, f func(*tx) error, method string, args
 	return nil
 }
 
+// do is call for what does not fail by itself.
+func (s *Store) do(ctx context.Context, f func(*tx), method string, args ...any) error {
+	return s.call(ctx, func(t *tx) error {
+		f(t)
+		return nil
+	}, method, args...)
+}
+
 func (s *Store) count(method string) {
 	s.db.mu.Lock()
 	defer s.db.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 
 // Due implements dispatcher.DeliveryStore.
 func (s *Store) Due(ctx context.Context, partition, limit int) (o fsm.Outcome, n int, err error) {
-	err = s.call(ctx, func(t *tx) error {
+	err = s.do(ctx, func(t *tx) {
 		p := t.partitions[partition]
 		var due []fsm.Consumer
 		for _, c := range p.consumers {
@@ -34,14 +34,13 @@ func (s *Store) Due(ctx context.Context, partition, limit int) (o fsm.Outcome, n
 			c, e := spec.Due(c, env)
 			t.put(p, c, e, &o)
 		}
-		return nil
 	}, "Due", partition, limit)
 	return o, n, err
 }
 
 // NextDue implements dispatcher.DeliveryStore.
 func (s *Store) NextDue(ctx context.Context, partitions []int) (next []time.Duration, err error) {
-	err = s.call(ctx, func(t *tx) error {
+	err = s.do(ctx, func(t *tx) {
 		for _, n := range partitions {
 			first := time.Time{}
 			for _, c := range t.partitions[n].consumers {
@@ -55,7 +54,6 @@ func (s *Store) NextDue(ctx context.Context, partitions []int) (next []time.Dura
 			}
 			next = append(next, left)
 		}
-		return nil
 	}, "NextDue", partitions)
 	return next, err
 }
@@ -65,24 +63,23 @@ func (s *Store) transit(
 	ctx context.Context, r fsm.WakeRef, f func(fsm.Consumer, spec.Env) (fsm.Consumer, spec.Effects),
 	method string, args ...any,
 ) (o fsm.Outcome, err error) {
-	err = s.call(ctx, func(t *tx) error {
+	err = s.do(ctx, func(t *tx) {
 		p := t.home(r.Consumer.Home)
 		if c, there := p.consumers[r.Consumer.ID]; there {
 			c, e := f(c, t.env(p, c.ID))
 			t.put(p, c, e, &o)
 		}
-		return nil
 	}, method, args...)
 	return o, err
 }
 
 // Fail implements dispatcher.DeliveryStore.
 func (s *Store) Fail(ctx context.Context, r fsm.WakeRef, f fsm.Failure) (o fsm.Outcome, err error) {
-	err = s.call(ctx, func(t *tx) error {
+	err = s.do(ctx, func(t *tx) {
 		p := t.home(r.Consumer.Home)
 		c, there := p.consumers[r.Consumer.ID]
 		if !there || !spec.Out(c, r) {
-			return nil
+			return
 		}
 		raised := p.raisedBy(c, c.Primary, f.Tail)
 		f.Tail = raised.Tail
@@ -92,7 +89,6 @@ func (s *Store) Fail(ctx context.Context, r fsm.WakeRef, f fsm.Failure) (o fsm.O
 		c, e := spec.Fail(c, env, r, f)
 		t.put(p, c, e, &o)
 		p.note(c.Primary, raised)
-		return nil
 	}, "Fail", r, f)
 	return o, err
 }
@@ -129,11 +125,11 @@ func (s *Store) Finish(ctx context.Context, r fsm.WakeRef, seen []fsm.StreamTail
 
 // Deliver implements dispatcher.DeliveryStore.
 func (s *Store) Deliver(ctx context.Context, r fsm.WakeRef, d fsm.Delivered) (o fsm.Outcome, err error) {
-	err = s.call(ctx, func(t *tx) error {
+	err = s.do(ctx, func(t *tx) {
 		p := t.home(r.Consumer.Home)
 		c, there := p.consumers[r.Consumer.ID]
 		if !there || !spec.Counts(c, r, d) {
-			return nil
+			return
 		}
 		raised := p.raisedBy(c, d.Path, d.Tail)
 		d.Tail = raised.Tail
@@ -143,22 +139,16 @@ func (s *Store) Deliver(ctx context.Context, r fsm.WakeRef, d fsm.Delivered) (o 
 		if e.Removed && c.Replay != 0 {
 			t.replayOver(p, c, &o)
 		}
-		return nil
 	}, "Deliver", r, d)
 	return o, err
 }
 
 // ReleaseHeld implements dispatcher.DeliveryStore.
 func (s *Store) ReleaseHeld(ctx context.Context, sub fsm.Subscription) (o fsm.Outcome, err error) {
-	err = s.call(ctx, func(t *tx) error {
-		for _, p := range t.partitions {
-			for _, c := range p.all() {
-				if c.Subscription == sub.ID && c.Generation == sub.Generation {
-					t.put(p, spec.ReleaseHeld(c, t.env(p, c.ID)), spec.Effects{}, &o)
-				}
-			}
-		}
-		return nil
+	err = s.do(ctx, func(t *tx) {
+		t.each(sub, func(p *partition, c fsm.Consumer) {
+			t.put(p, spec.ReleaseHeld(c, t.env(p, c.ID)), spec.Effects{}, &o)
+		})
 	}, "ReleaseHeld", sub)
 	return o, err
 }

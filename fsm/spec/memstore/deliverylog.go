@@ -21,14 +21,13 @@ func (db *DB) PutLogged(sub fsm.Subscription, a fsm.LoggedAttempt) {
 func (s *Store) LoggedAttempts(
 	ctx context.Context, sub fsm.Subscription, before string, most int,
 ) (list []fsm.LoggedAttempt, err error) {
-	err = s.call(ctx, func(t *tx) error {
+	err = s.do(ctx, func(t *tx) {
 		log := t.logs[sub.Generation]
 		if before != "" {
 			log = log[:max(0, slices.IndexFunc(log, func(a fsm.LoggedAttempt) bool { return a.ID == before }))]
 		}
 		list = slices.Clone(log[max(0, len(log)-most):])
 		slices.Reverse(list)
-		return nil
 	}, "LoggedAttempts", sub.ID, before, most)
 	return list, err
 }

@@ -78,36 +78,25 @@ func (s *Store) ProbeEndpoint(
 func (s *Store) LongestWaiting(
 	ctx context.Context, sub fsm.Subscription, after time.Time,
 ) (ref fsm.WakeRef, since time.Time, ok bool, err error) {
-	err = s.call(ctx, func(t *tx) error {
+	err = s.do(ctx, func(t *tx) {
 		failed := false
-		for _, p := range t.partitions {
-			for _, c := range p.all() {
-				again := c.Attempt > 0
-				_, waits := spec.Probe(c, t.env(p, c.ID))
-				if waits && c.Subscription == sub.ID && c.Generation == sub.Generation && c.WokeAt.After(after) &&
-					(!ok || failed && !again || failed == again && c.WokeAt.Before(since)) {
-					ref = fsm.WakeRef{Consumer: c.Ref(), Epoch: c.Epoch, WakeID: c.WakeID}
-					since, failed, ok = c.WokeAt, again, true
-				}
+		t.each(sub, func(p *partition, c fsm.Consumer) {
+			again := c.Attempt > 0
+			_, waits := spec.Probe(c, t.env(p, c.ID))
+			if waits && c.WokeAt.After(after) &&
+				(!ok || failed && !again || failed == again && c.WokeAt.Before(since)) {
+				ref = fsm.WakeRef{Consumer: c.Ref(), Epoch: c.Epoch, WakeID: c.WakeID}
+				since, failed, ok = c.WokeAt, again, true
 			}
-		}
-		return nil
+		})
 	}, "LongestWaiting", sub.ID, after)
 	return ref, since, ok, err
 }
 
 // ProbeWake implements dispatcher.EndpointStore.
 func (s *Store) ProbeWake(ctx context.Context, r fsm.WakeRef) (waited bool, err error) {
-	err = s.call(ctx, func(t *tx) error {
-		p := t.home(r.Consumer.Home)
-		c, there := p.consumers[r.Consumer.ID]
-		if !there || !spec.Current(c, r) {
-			return nil
-		}
-		if c, waited = spec.Probe(c, t.env(p, c.ID)); waited {
-			t.put(p, c, spec.Effects{}, &fsm.Outcome{})
-		}
-		return nil
+	err = s.do(ctx, func(t *tx) {
+		waited = t.hasten(r, spec.Probe)
 	}, "ProbeWake", r)
 	return waited, err
 }
@@ -117,13 +106,12 @@ func (s *Store) ofEndpoint(
 	ctx context.Context, sub fsm.Subscription, f func(fsm.Endpoint, time.Time) fsm.Endpoint,
 	method string, args ...any,
 ) error {
-	return s.call(ctx, func(t *tx) error {
+	return s.do(ctx, func(t *tx) {
 		e := t.endpoints[sub.Generation]
 		if there, listed := t.subs[sub.ID]; listed && there.Generation == sub.Generation {
 			if next := f(e.Endpoint, t.now()); next != e.Endpoint {
 				t.putEndpoint(fsm.EndpointState{Endpoint: next, Generation: sub.Generation})
 			}
 		}
-		return nil
 	}, method, args...)
 }

@@ -50,9 +50,8 @@ func (t *tx) spanned(span fsm.LetterSpan, most int) (list []fsm.DeadLetter) {
 func (s *Store) DeadLetters(
 	ctx context.Context, span fsm.LetterSpan, most int,
 ) (list []fsm.DeadLetter, err error) {
-	err = s.call(ctx, func(t *tx) error {
+	err = s.do(ctx, func(t *tx) {
 		list = t.spanned(span, most)
-		return nil
 	}, "DeadLetters", span, most)
 	return list, err
 }
@@ -61,7 +60,7 @@ func (s *Store) DeadLetters(
 func (s *Store) DropDeadLetters(
 	ctx context.Context, span fsm.LetterSpan, most int,
 ) (w fsm.LetterWork, o fsm.Outcome, err error) {
-	err = s.call(ctx, func(t *tx) error {
+	err = s.do(ctx, func(t *tx) {
 		list, p := t.spanned(span, math.MaxInt), t.partitions[span.Partition]
 		list = list[max(len(list)-most, 0):]
 		slices.Reverse(list)
@@ -72,7 +71,6 @@ func (s *Store) DropDeadLetters(
 			}
 		}
 		w.Looked, w.Last = looked(list)
-		return nil
 	}, "DropDeadLetters", span, most)
 	return w, o, err
 }
@@ -114,7 +112,7 @@ func receiverOf(l fsm.DeadLetter) string {
 
 // CountDeadLetters implements control.LetterStore.
 func (s *Store) CountDeadLetters(ctx context.Context) (byPartition []fsm.LetterCounts, err error) {
-	err = s.call(ctx, func(t *tx) error {
+	err = s.do(ctx, func(t *tx) {
 		for _, p := range t.partitions {
 			counts := fsm.LetterCounts{Of: map[string]int{}}
 			_, counts.Last = looked(p.letters)
@@ -123,7 +121,6 @@ func (s *Store) CountDeadLetters(ctx context.Context) (byPartition []fsm.LetterC
 			}
 			byPartition = append(byPartition, counts)
 		}
-		return nil
 	}, "CountDeadLetters")
 	return byPartition, err
 }

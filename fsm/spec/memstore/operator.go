@@ -29,21 +29,20 @@ func (t *tx) of(sub fsm.Subscription, partition int) []string {
 
 // CountConsumers implements control.Store.
 func (s *Store) CountConsumers(ctx context.Context, subs []fsm.Subscription) (counts [][]int, err error) {
-	err = s.call(ctx, func(t *tx) error {
+	err = s.do(ctx, func(t *tx) {
 		counts = make([][]int, len(subs))
 		for i, sub := range subs {
 			for n := range t.partitions {
 				counts[i] = append(counts[i], len(t.of(sub, n)))
 			}
 		}
-		return nil
 	}, "CountConsumers", subs)
 	return counts, err
 }
 
 // TallyConsumers implements control.Store.
 func (s *Store) TallyConsumers(ctx context.Context, subs []fsm.Subscription) (tallies []fsm.Tally, err error) {
-	err = s.call(ctx, func(t *tx) error {
+	err = s.do(ctx, func(t *tx) {
 		tallies = make([]fsm.Tally, len(subs))
 		for i, sub := range subs {
 			for _, p := range t.partitions {
@@ -52,7 +51,6 @@ func (s *Store) TallyConsumers(ctx context.Context, subs []fsm.Subscription) (ta
 				}
 			}
 		}
-		return nil
 	}, "TallyConsumers", subs)
 	return tallies, err
 }
@@ -73,7 +71,7 @@ func (p *partition) tally(sub fsm.Subscription, now time.Time) (tally fsm.Tally)
 func (s *Store) ScanConsumers(
 	ctx context.Context, sub fsm.Subscription, partition int, cursor string, count int,
 ) (list []fsm.Consumer, after string, err error) {
-	err = s.call(ctx, func(t *tx) error {
+	err = s.do(ctx, func(t *tx) {
 		p := t.partitions[partition]
 		ids, next := some(t.of(sub, partition), cursor, min(count, t.db.opts.Batch))
 		for _, id := range ids {
@@ -82,7 +80,6 @@ func (s *Store) ScanConsumers(
 			list = append(list, c)
 		}
 		after = next
-		return nil
 	}, "ScanConsumers", sub, partition, cursor, count)
 	return list, after, err
 }

@@ -44,12 +44,11 @@ func (s *Store) MayWriteUnnoted() bool {
 
 // UnnotedThrough implements discovery.ReplicaStore.
 func (s *Store) UnnotedThrough(ctx context.Context) (version int64, err error) {
-	err = s.call(ctx, func(t *tx) error {
+	err = s.do(ctx, func(t *tx) {
 		t.lapse()
 		if !t.unnoted.IsZero() {
 			version = spec.VersionsThrough(t.unnoted.UnixMilli())
 		}
-		return nil
 	}, "UnnotedThrough")
 	return version, err
 }
@@ -80,13 +79,12 @@ func (s *Store) Join(ctx context.Context) error {
 		s.place.lapses = time.Now().Add(lease)
 	}
 	s.mu.Unlock()
-	err := s.call(ctx, func(t *tx) error {
+	err := s.do(ctx, func(t *tx) {
 		t.lapse()
 		t.places[s.id] = t.now().Add(lease)
 		if unnoted {
 			t.older(t.now().Add(lease))
 		}
-		return nil
 	}, "Beat", unnoted)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -100,12 +98,11 @@ func (s *Store) leavePlace(ctx context.Context) {
 	unnoted := s.place.unnoted
 	s.place.left = true
 	s.mu.Unlock()
-	_ = s.call(ctx, func(t *tx) error {
+	_ = s.do(ctx, func(t *tx) {
 		t.lapse()
 		delete(t.places, s.id)
 		if unnoted {
 			t.older(t.now().Add(away))
 		}
-		return nil
 	}, "Leave")
 }

@@ -20,7 +20,7 @@ type queued struct {
 func (s *Store) ReplayDeadLetters(
 	ctx context.Context, span fsm.LetterSpan, most int,
 ) (w fsm.LetterWork, o fsm.Outcome, err error) {
-	err = s.call(ctx, func(t *tx) error {
+	err = s.do(ctx, func(t *tx) {
 		list, p := t.spanned(span, most), t.partitions[span.Partition]
 		for _, l := range list {
 			c, there := p.replayer(receiverOf(l))
@@ -38,7 +38,6 @@ func (s *Store) ReplayDeadLetters(
 			}
 		}
 		w.Looked, w.Last = looked(list)
-		return nil
 	}, "ReplayDeadLetters", span, most)
 	return w, o, err
 }
@@ -77,7 +76,7 @@ func (s *Store) ReplaySpan(
 func (s *Store) ReplayQueues(
 	ctx context.Context, partition int, subscription, after string, most int,
 ) (queues []fsm.ReplayQueue, err error) {
-	err = s.call(ctx, func(t *tx) error {
+	err = s.do(ctx, func(t *tx) {
 		p := t.partitions[partition]
 		for _, id := range slices.Sorted(maps.Keys(p.replays)) {
 			c := p.consumers[id]
@@ -96,18 +95,17 @@ func (s *Store) ReplayQueues(
 				Attempt: aside.Attempt, FirstFailure: aside.FirstFailure, LastError: aside.LastError,
 			})
 		}
-		return nil
 	}, "ReplayQueues", partition, subscription, after, most)
 	return queues, err
 }
 
 // CancelReplays implements control.ReplayStore.
 func (s *Store) CancelReplays(ctx context.Context, r fsm.ConsumerRef) (n int, o fsm.Outcome, err error) {
-	err = s.call(ctx, func(t *tx) error {
+	err = s.do(ctx, func(t *tx) {
 		p := t.home(r.Home)
 		c, there := p.consumers[r.ID]
 		if !there {
-			return nil
+			return
 		}
 		n = len(p.replays[c.ID])
 		if aside, there := p.consumers[fsm.AsideID(c.ID, c.Replaying)]; there && c.Replaying != 0 {
@@ -117,7 +115,6 @@ func (s *Store) CancelReplays(ctx context.Context, r fsm.ConsumerRef) (n int, o 
 		c = p.consumers[c.ID]
 		c.Replaying, c.Replayed = 0, 0
 		p.store(c)
-		return nil
 	}, "CancelReplays", r)
 	return n, o, err
 }

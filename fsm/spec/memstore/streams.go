@@ -39,9 +39,8 @@ func (t *tx) dropRecord(p *partition, path string) {
 
 // Stream implements discovery.RecordStore.
 func (s *Store) Stream(ctx context.Context, path string) (stream fsm.Stream, err error) {
-	err = s.call(ctx, func(t *tx) error {
+	err = s.do(ctx, func(t *tx) {
 		stream = t.streamAt(path)
-		return nil
 	}, "Stream", path)
 	return stream, err
 }
@@ -50,7 +49,7 @@ func (s *Store) Stream(ctx context.Context, path string) (stream fsm.Stream, err
 func (s *Store) NoteStream(
 	ctx context.Context, n fsm.Stream, look time.Duration,
 ) (stream fsm.Stream, done bool, err error) {
-	err = s.call(ctx, func(t *tx) error {
+	err = s.do(ctx, func(t *tx) {
 		there, till := t.streamAt(n.Path), time.UnixMicro(t.micros()).Add(look)
 		switch {
 		case !there.Found() && n.Present() && n.Stamp != there.Stamp:
@@ -71,26 +70,24 @@ func (s *Store) NoteStream(
 			t.home(n.Path).records[n.Path] = there
 		}
 		stream = there
-		return nil
 	}, "NoteStream", n, look)
 	return stream, done, err
 }
 
 // LinkStream implements discovery.RecordStore.
 func (s *Store) LinkStream(ctx context.Context, path string, l fsm.Linking) (reply fsm.LinkReply, err error) {
-	err = s.call(ctx, func(t *tx) error {
+	err = s.do(ctx, func(t *tx) {
 		p := t.home(path)
 		there := t.streamAt(path)
 		if reply.Done = there.Found() && there.Stamp == l.Stamp; !reply.Done {
 			reply.Stream = there
-			return nil
+			return
 		}
 		for _, n := range l.Links {
 			t.link(p, n, path, l.Tail, &reply.Outcome)
 		}
 		reply.Stream = spec.LinkStream(there, l, t.nextStamp(), time.UnixMicro(t.micros()))
 		p.records[path] = reply.Stream
-		return nil
 	}, "LinkStream", path, l)
 	return reply, err
 }
@@ -122,17 +119,16 @@ func (t *tx) link(p *partition, n fsm.NewLink, path string, tail fsm.Offset, o *
 func (s *Store) ForgetStream(
 	ctx context.Context, path string, stamp int64, readByOthers bool,
 ) (forgotten bool, err error) {
-	err = s.call(ctx, func(t *tx) error {
+	err = s.do(ctx, func(t *tx) {
 		p := t.home(path)
 		there, found := p.records[path]
 		_, watched := p.streams[path]
 		if !found || there.Stamp != stamp || watched && !readByOthers ||
 			!there.Present() && time.UnixMicro(t.micros()).Before(there.Until) {
-			return nil
+			return
 		}
 		t.dropRecord(p, path)
 		forgotten = true
-		return nil
 	}, "ForgetStream", path, stamp, readByOthers)
 	return forgotten, err
 }
@@ -141,7 +137,7 @@ func (s *Store) ForgetStream(
 func (s *Store) ScanStreams(
 	ctx context.Context, partition int, cursor string,
 ) (list []fsm.Stream, next string, err error) {
-	err = s.call(ctx, func(t *tx) error {
+	err = s.do(ctx, func(t *tx) {
 		p := t.partitions[partition]
 		paths, following := some(disorder(p.records), cursor, t.db.opts.Batch)
 		for _, path := range paths {
@@ -150,27 +146,24 @@ func (s *Store) ScanStreams(
 			list = append(list, record)
 		}
 		next = following
-		return nil
 	}, "ScanStreams", partition, cursor)
 	return list, next, err
 }
 
 // TakeDeletion implements discovery.RegistryStore.
 func (s *Store) TakeDeletion(ctx context.Context, path string) (taken bool, err error) {
-	err = s.call(ctx, func(t *tx) error {
+	err = s.do(ctx, func(t *tx) {
 		p := t.home(path)
 		taken = p.expected[path] > 0
 		p.expect(path, -1)
-		return nil
 	}, "TakeDeletion", path)
 	return taken, err
 }
 
 // Version implements discovery.Store.
 func (s *Store) Version(ctx context.Context) (version int64, err error) {
-	err = s.call(ctx, func(t *tx) error {
+	err = s.do(ctx, func(t *tx) {
 		version = t.version
-		return nil
 	}, "Version")
 	return version, err
 }

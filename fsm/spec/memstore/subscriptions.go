@@ -107,7 +107,7 @@ func (t *tx) change(was, next fsm.Subscription) fsm.Subscription {
 // DeleteSubscription implements control.Store. It takes two steps, so that a replica that dies in between
 // leaves no consumer behind. The list remembers the subscription until all of its consumers are removed.
 func (s *Store) DeleteSubscription(ctx context.Context, id string) error {
-	err := s.call(ctx, func(t *tx) error {
+	err := s.do(ctx, func(t *tx) {
 		if sub, there := t.subs[id]; there {
 			t.dropping[sub.Generation] = id
 			delete(t.subs, id)
@@ -118,7 +118,6 @@ func (s *Store) DeleteSubscription(ctx context.Context, id string) error {
 			}
 			t.relist()
 		}
-		return nil
 	}, "DeleteSubscription", id)
 	if err != nil {
 		return err
@@ -149,7 +148,7 @@ func (s *Store) finishDeletions(ctx context.Context) error {
 // drop bars a generation from new consumers in a partition, and removes its consumers and dead letters there.
 func (s *Store) drop(ctx context.Context, n int, id, generation string) error {
 	var o fsm.Outcome
-	err := s.call(ctx, func(t *tx) error {
+	err := s.do(ctx, func(t *tx) {
 		p := t.partitions[n]
 		p.deleted[generation] = struct{}{}
 		for _, c := range p.all() {
@@ -160,12 +159,22 @@ func (s *Store) drop(ctx context.Context, n int, id, generation string) error {
 		p.letters = slices.DeleteFunc(slices.Clone(p.letters), func(l fsm.DeadLetter) bool {
 			return l.Generation == generation
 		})
-		return nil
 	}, "Drop", n, id, generation)
 	if s.db.opts.Outcomes != nil {
 		s.db.opts.Outcomes.Follow(o, fsm.Sighting{})
 	}
 	return err
+}
+
+// each calls a function with each consumer of a subscription.
+func (t *tx) each(sub fsm.Subscription, f func(*partition, fsm.Consumer)) {
+	for _, p := range t.partitions {
+		for _, c := range p.all() {
+			if c.Subscription == sub.ID && c.Generation == sub.Generation {
+				f(p, c)
+			}
+		}
+	}
 }
 
 // ResumeSubscription implements control.Store.
@@ -180,17 +189,12 @@ func (s *Store) ResumeSubscription(ctx context.Context, id string) (n int, o fsm
 			resumed.Paused = false
 			t.change(sub, resumed)
 		}
-		for _, p := range t.partitions {
-			for _, c := range p.all() {
-				if c.Subscription != id || c.Generation != sub.Generation {
-					continue
-				}
-				if c, e, ok := spec.Resume(c, t.env(p, c.ID)); ok {
-					n++
-					t.put(p, c, e, &o)
-				}
+		t.each(sub, func(p *partition, c fsm.Consumer) {
+			if c, e, ok := spec.Resume(c, t.env(p, c.ID)); ok {
+				n++
+				t.put(p, c, e, &o)
 			}
-		}
+		})
 		return nil
 	}, "ResumeSubscription", id)
 	return n, o, err
@@ -205,17 +209,12 @@ func (s *Store) RetrySubscription(ctx context.Context, id string) (n int, err er
 			return fsm.ErrNotFound
 		}
 		t.retryEndpoint(sub)
-		for _, p := range t.partitions {
-			for _, c := range p.all() {
-				if c.Subscription != id || c.Generation != sub.Generation {
-					continue
-				}
-				if c, waited := spec.Retry(c, t.env(p, c.ID)); waited {
-					n++
-					t.put(p, c, spec.Effects{}, &fsm.Outcome{})
-				}
+		t.each(sub, func(p *partition, c fsm.Consumer) {
+			if c, waited := spec.Retry(c, t.env(p, c.ID)); waited {
+				n++
+				t.put(p, c, spec.Effects{}, &fsm.Outcome{})
 			}
-		}
+		})
 		return nil
 	}, "RetrySubscription", id)
 	return n, err
@@ -223,19 +222,24 @@ func (s *Store) RetrySubscription(ctx context.Context, id string) (n int, err er
 
 // RetryWake implements control.Store.
 func (s *Store) RetryWake(ctx context.Context, sub fsm.Subscription, r fsm.WakeRef) (waited bool, err error) {
-	err = s.call(ctx, func(t *tx) error {
+	err = s.do(ctx, func(t *tx) {
 		t.retryEndpoint(sub)
-		p := t.home(r.Consumer.Home)
-		c, there := p.consumers[r.Consumer.ID]
-		if !there || !spec.Current(c, r) {
-			return nil
-		}
-		if c, waited = spec.Retry(c, t.env(p, c.ID)); waited {
-			t.put(p, c, spec.Effects{}, &fsm.Outcome{})
-		}
-		return nil
+		waited = t.hasten(r, spec.Retry)
 	}, "RetryWake", sub.ID, r)
 	return waited, err
+}
+
+// hasten makes a transition of a consumer that waits, unless it is in another wake.
+func (t *tx) hasten(r fsm.WakeRef, f func(fsm.Consumer, spec.Env) (fsm.Consumer, bool)) (waited bool) {
+	p := t.home(r.Consumer.Home)
+	c, there := p.consumers[r.Consumer.ID]
+	if !there || !spec.Current(c, r) {
+		return false
+	}
+	if c, waited = f(c, t.env(p, c.ID)); waited {
+		t.put(p, c, spec.Effects{}, &fsm.Outcome{})
+	}
+	return waited
 }
 
 func (t *tx) retryEndpoint(sub fsm.Subscription) {
@@ -247,40 +251,36 @@ func (t *tx) retryEndpoint(sub fsm.Subscription) {
 
 // RefreshCatalog implements discovery.Store.
 func (s *Store) RefreshCatalog(ctx context.Context) error {
-	return s.call(ctx, func(*tx) error {
+	return s.do(ctx, func(*tx) {
 		s.readSubscriptions()
-		return nil
 	}, "RefreshCatalog")
 }
 
 // Backfills implements discovery.BackfillStore.
 func (s *Store) Backfills(ctx context.Context) (under map[string]fsm.Backfill, err error) {
-	err = s.call(ctx, func(t *tx) error {
+	err = s.do(ctx, func(t *tx) {
 		under = make(map[string]fsm.Backfill, len(t.backfills))
 		for id, b := range t.backfills {
 			under[id] = b.progress
 		}
-		return nil
 	}, "Backfills")
 	return under, err
 }
 
 // SetBackfill implements discovery.BackfillStore.
 func (s *Store) SetBackfill(ctx context.Context, sub fsm.Subscription, b fsm.Backfill) error {
-	return s.call(ctx, func(t *tx) error {
+	return s.do(ctx, func(t *tx) {
 		if there, under := t.backfills[sub.ID]; under && there.generation == sub.Generation {
 			t.backfills[sub.ID] = backfill{sub.Generation, b}
 		}
-		return nil
 	}, "SetBackfill", sub, b)
 }
 
 // EndBackfill implements discovery.BackfillStore.
 func (s *Store) EndBackfill(ctx context.Context, sub fsm.Subscription) error {
-	return s.call(ctx, func(t *tx) error {
+	return s.do(ctx, func(t *tx) {
 		if there, under := t.backfills[sub.ID]; under && there.generation == sub.Generation {
 			delete(t.backfills, sub.ID)
 		}
-		return nil
 	}, "EndBackfill", sub)
 }

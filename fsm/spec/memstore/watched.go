@@ -28,10 +28,10 @@ func (s *Store) Observe(
 	ctx context.Context, partition int, path string, tail fsm.Offset, closed bool,
 ) (o fsm.Observation, err error) {
 	o.Busy = true
-	err = s.call(ctx, func(t *tx) error {
+	err = s.do(ctx, func(t *tx) {
 		p := t.partitions[partition]
 		if _, watched := p.streams[path]; !watched {
-			return nil
+			return
 		}
 		p.raise(path, tail, closed)
 		o.Watched, o.Noted = true, p.streams[path].noted
@@ -42,14 +42,13 @@ func (s *Store) Observe(
 				o.Busy = false
 			}
 		}
-		return nil
 	}, "Observe", partition, path, tail, closed)
 	return o, err
 }
 
 // Hide implements tailer.TailStore.
 func (s *Store) Hide(ctx context.Context, path string, a fsm.Absence) (o fsm.Outcome, err error) {
-	err = s.call(ctx, func(t *tx) error {
+	err = s.do(ctx, func(t *tx) {
 		p := t.home(path)
 		for _, c := range p.of(path) {
 			if c.Primary != path {
@@ -60,7 +59,6 @@ func (s *Store) Hide(ctx context.Context, path string, a fsm.Absence) (o fsm.Out
 				t.dropRecord(p, path) // should the stream come back, it is a new one
 			}
 		}
-		return nil
 	}, "Hide", path, a)
 	return o, err
 }
@@ -69,11 +67,11 @@ func (s *Store) Hide(ctx context.Context, path string, a fsm.Absence) (o fsm.Out
 func (s *Store) Restart(
 	ctx context.Context, partition int, path string, was, tail fsm.Offset,
 ) (o fsm.Outcome, err error) {
-	err = s.call(ctx, func(t *tx) error {
+	err = s.do(ctx, func(t *tx) {
 		p := t.partitions[partition]
 		concerned := p.of(path)
 		if len(concerned) == 0 || p.streams[path].noted.Tail != was {
-			return nil
+			return
 		}
 		if record, found := p.records[path]; found {
 			record.Stamp = t.nextStamp()
@@ -92,7 +90,6 @@ func (s *Store) Restart(
 			t.put(p, fresh, e, &o)
 		}
 		p.note(path, fsm.Noted{Tail: tail})
-		return nil
 	}, "Restart", partition, path, was, tail)
 	return o, err
 }
@@ -101,10 +98,10 @@ func (s *Store) Restart(
 func (s *Store) Deleted(
 	ctx context.Context, partition int, path string, d fsm.Deletion,
 ) (o fsm.Outcome, err error) {
-	err = s.call(ctx, func(t *tx) error {
+	err = s.do(ctx, func(t *tx) {
 		p := t.partitions[partition]
 		if !d.Of.IsZero() && !p.records[path].First.Equal(d.Of) {
-			return nil
+			return
 		}
 		if t.dropRecord(p, path); d.Expect {
 			p.expect(path, 1)
@@ -128,20 +125,18 @@ func (s *Store) Deleted(
 			t.put(p, c, e, &o)
 		}
 		p.note(path, fsm.Noted{})
-		return nil
 	}, "Deleted", partition, path, d)
 	return o, err
 }
 
 // WatchedIn implements discovery.RecordStore.
 func (s *Store) WatchedIn(ctx context.Context, path string) (partitions []int, err error) {
-	err = s.call(ctx, func(t *tx) error {
+	err = s.do(ctx, func(t *tx) {
 		for n, p := range t.partitions {
 			if _, watched := p.streams[path]; watched {
 				partitions = append(partitions, n)
 			}
 		}
-		return nil
 	}, "WatchedIn", path)
 	return partitions, err
 }
@@ -151,7 +146,7 @@ const watchedBatch = 1000
 
 // WatchedSince implements tailer.TailStore.
 func (s *Store) WatchedSince(ctx context.Context, partition int, seq int64) (list []fsm.Watched, err error) {
-	err = s.call(ctx, func(t *tx) error {
+	err = s.do(ctx, func(t *tx) {
 		for path, st := range t.partitions[partition].streams {
 			if st.seq > seq {
 				list = append(list, fsm.Watched{Path: path, Tail: st.noted.Tail, Seq: st.seq})
@@ -159,47 +154,42 @@ func (s *Store) WatchedSince(ctx context.Context, partition int, seq int64) (lis
 		}
 		slices.SortFunc(list, func(a, b fsm.Watched) int { return cmp.Compare(a.Seq, b.Seq) })
 		list = list[:min(len(list), watchedBatch, t.db.opts.Batch)]
-		return nil
 	}, "WatchedSince", partition, seq)
 	return list, err
 }
 
 // RegistryPlace implements discovery.RegistryStore.
 func (s *Store) RegistryPlace(ctx context.Context) (at fsm.RegistryPlace, err error) {
-	err = s.call(ctx, func(t *tx) error {
+	err = s.do(ctx, func(t *tx) {
 		at = t.registry
-		return nil
 	}, "RegistryPlace")
 	return at, err
 }
 
 // RegistryRead implements discovery.RegistryStore.
 func (s *Store) RegistryRead(ctx context.Context) (read bool, err error) {
-	err = s.call(ctx, func(t *tx) error {
+	err = s.do(ctx, func(t *tx) {
 		read = t.registryRead
-		return nil
 	}, "RegistryRead")
 	return read, err
 }
 
 // SetRegistryRead implements discovery.RegistryStore.
 func (s *Store) SetRegistryRead(ctx context.Context) error {
-	return s.call(ctx, func(t *tx) error {
+	return s.do(ctx, func(t *tx) {
 		t.registryRead = true
-		return nil
 	}, "SetRegistryRead")
 }
 
 // MoveRegistry implements discovery.RegistryStore.
 func (s *Store) MoveRegistry(ctx context.Context, from, to fsm.RegistryPlace, anew bool) (moved bool, err error) {
-	err = s.call(ctx, func(t *tx) error {
+	err = s.do(ctx, func(t *tx) {
 		if moved = t.registry.Offset == from.Offset && t.registry.Mark == from.Mark; moved {
 			t.registry.Offset, t.registry.Mark = to.Offset, to.Mark
 			if anew {
 				t.registry.Since = t.now()
 			}
 		}
-		return nil
 	}, "MoveRegistry", from, to, anew)
 	return moved, err
 }
