@@ -29,9 +29,6 @@ const releaseTime = time.Minute
 // trouble, the store says whether a delivery may begin. The store knows what other replicas saw a moment ago, and what
 // an operator asked for.
 func (d *Dispatcher) allowEndpoint(ctx context.Context, a *attempt) bool {
-	if !a.kind.spares {
-		return true
-	}
 	e, now, trouble := d.cfg.Store.Endpoints().Get(a.wake.Generation)
 	if !trouble || !e.LeftAlone(now) {
 		return true
@@ -102,7 +99,7 @@ func (d *Dispatcher) tellEndpoint(ctx context.Context, a *attempt) error {
 	switch {
 	case v.Result.OK() && (!trouble || e.Since.IsZero() && e.AskedToWait(now)):
 		return nil
-	case !v.Result.OK() && (f.Refused || f.Shown) && f.Probe.IsZero() && e.Shows(f): // no news
+	case !v.Result.OK() && (f.Refused || f.Shown && v.RetryAfter == 0) && f.Probe.IsZero() && e.Shows(f): // no news
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, reportTimeout/4) // the report of the attempt itself needs time, too
@@ -119,7 +116,7 @@ func (d *Dispatcher) tellEndpoint(ctx context.Context, a *attempt) error {
 		}
 		return err
 	case (a.failed || f.Refused) && v.Class.OfEndpoint(): // whether or not it was sent
-		if v.RetryAfter > 0 && a.kind.spares && !f.Refused {
+		if v.RetryAfter > 0 && !f.Refused {
 			// The pause counts from the answer, however late the store learns of it. The other deliveries of this
 			// replica obey it at once.
 			f.RetryAfter = max(time.Millisecond, v.RetryAfter-time.Since(a.began.Add(a.took)))

@@ -8,8 +8,8 @@ import (
 
 // kind is how the modes of subscriptions differ, apart from the formats of their requests.
 type kind struct {
-	// spares is true if all deliveries of a subscription leave an endpoint in trouble alone (endpoint.go). In ModeWake,
-	// each consumer follows the schedule of the webhook spec.
+	// spares is true if all deliveries of a subscription leave an endpoint that is down alone (endpoint.go). In
+	// ModeWake, each consumer follows the schedule of the webhook spec, and only a Retry-After holds for all.
 	spares bool
 	// load is the last step of prepare: it names the delivery, and finds what the delivery brings.
 	load step

@@ -153,8 +153,8 @@ func (d *Dispatcher) watch(r prometheus.Registerer) {
 			return float64(value(d.cfg.Store.Endpoints().Count()))
 		})
 	}
-	endpoints("reveille_endpoints_asked_to_wait", "Endpoints of push subscriptions that get nothing for a while, "+
-		"because they have answered a delivery of any replica with a Retry-After: the same number on each replica.",
+	endpoints("reveille_endpoints_asked_to_wait", "Endpoints that get nothing for a while, because they have "+
+		"answered a delivery of any replica with a Retry-After: the same number on each replica.",
 		func(askedToWait, _ int) int { return askedToWait })
 	endpoints("reveille_endpoints_down", "Endpoints of push subscriptions that are down: the last deliveries of all "+
 		"replicas have failed, and one at a time finds out whether that goes on. The same number on each replica.",

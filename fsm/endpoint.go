@@ -16,7 +16,7 @@ const (
 
 // Endpoint is the health of a subscription's endpoint. Each generation of a subscription has its own: two subscriptions
 // with the same URL have two. The zero Endpoint accepts every delivery, and the store keeps nothing of it. In ModeWake
-// the store keeps only the fields that are shown: Since, Refused and Reason.
+// it never counts as down: the store keeps only Until, and the fields that are shown: Since, Refused and Reason.
 //
 // An endpoint that is down gets one delivery at a time, a probe, until it answers any delivery with a 2xx. If the next
 // probe may begin and no delivery is due, a waiting delivery is made due as the probe (cache.Endpoints.Overdue,
@@ -47,7 +47,8 @@ type EndpointFailure struct {
 	// Probe is the Slot of a probe; zero for another delivery.
 	Probe time.Time
 	// Refused is true if the endpoint refused the delivery for good. Such a failure does not make the endpoint down.
-	// Shown is true if the failure is only shown, and nothing else follows from it (ModeWake).
+	// Shown is true if the failure does not count against the endpoint (ModeWake). It is shown, and its RetryAfter
+	// holds.
 	Refused, Shown bool
 	Reason         string
 }

@@ -175,7 +175,8 @@ func TestTheVerdictOnEveryAnswerToEvents(t *testing.T) {
 		{"400 is final", 400, "", ``, refused(ClassClientError, "status 400")},
 		{"401 is final", 401, "", ``, refused(ClassClientError, "status 401")},
 		{"404 is final, and its Retry-After does not count", 404, "7", ``, refused(ClassClientError, "status 404")},
-		{"415 is final", 415, "", ``, refused(ClassClientError, "status 415")},
+		{"415 is final", 415, "", ``, refused(ClassClientError,
+			"status 415 (the endpoint does not understand the format)")},
 		{"499 is final", 499, "", ``, refused(ClassClientError, "status 499")},
 		{
 			"a redirect is final", 302, "", ``,

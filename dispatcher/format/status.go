@@ -12,7 +12,7 @@ import (
 // judgeFailure is the policy for answers to wakes that are no 2xx. By status:
 //
 //	410               retired
-//	429, 503          failed, not before Retry-After
+//	429, 502–504      failed, not before Retry-After
 //	3xx               failed: redirects are not followed
 //	4xx, 5xx, others  failed
 func judgeFailure(a Answer) Verdict {
@@ -21,9 +21,9 @@ func judgeFailure(a Answer) Verdict {
 	case a.Status == http.StatusGone:
 		v.Result, v.Class = fsm.AttemptRetired, ClassGone
 	case a.Status == http.StatusTooManyRequests:
-		v.Class, v.RetryAfter = ClassRateLimited, parseRetryAfter(a.Header.Get("Retry-After"), a.At)
+		v.Class = ClassRateLimited
 	case a.Status == http.StatusServiceUnavailable:
-		v.Class, v.RetryAfter = ClassUnavailable, parseRetryAfter(a.Header.Get("Retry-After"), a.At)
+		v.Class = ClassUnavailable
 	case a.Status >= 300 && a.Status <= 399:
 		v.Class = ClassRedirect
 		if a.RedirectsTo != "" {
@@ -32,10 +32,17 @@ func judgeFailure(a Answer) Verdict {
 		v.Reason += " (redirects are not followed)"
 	case a.Status >= 400 && a.Status <= 499:
 		v.Class = ClassClientError
+		if a.Status == http.StatusUnsupportedMediaType {
+			v.Reason += " (the endpoint does not understand the format)"
+		}
 	case a.Status >= 500 && a.Status <= 599:
 		v.Class = ClassServerError
 	default:
 		v.Class = ClassInvalid
+	}
+	switch a.Status {
+	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		v.RetryAfter = parseRetryAfter(a.Header.Get("Retry-After"), a.At)
 	}
 	return v
 }

@@ -52,7 +52,10 @@ func TestTheVerdictOnEveryAnswer(t *testing.T) {
 		},
 		{"400 failed", 400, "", `{"done":true}`, Verdict{Class: ClassClientError, Reason: "status 400"}},
 		{"404 failed", 404, "", ``, Verdict{Class: ClassClientError, Reason: "status 404"}},
-		{"415 failed", 415, "", ``, Verdict{Class: ClassClientError, Reason: "status 415"}},
+		{
+			"415 failed, and says why", 415, "", ``,
+			Verdict{Class: ClassClientError, Reason: "status 415 (the endpoint does not understand the format)"},
+		},
 		{"410 retires", 410, "", ``, Verdict{Result: fsm.AttemptRetired, Class: ClassGone, Reason: "status 410"}},
 		{
 			"410 retires whatever Retry-After says", 410, "5", ``,
@@ -70,6 +73,14 @@ func TestTheVerdictOnEveryAnswer(t *testing.T) {
 		{
 			"503 waits as long as it says", 503, " 7 ", ``,
 			Verdict{Class: ClassUnavailable, Reason: "status 503", RetryAfter: 7 * time.Second},
+		},
+		{
+			"502 waits as long as it says", 502, "7", ``,
+			Verdict{Class: ClassServerError, Reason: "status 502", RetryAfter: 7 * time.Second},
+		},
+		{
+			"504 waits as long as it says", 504, "7", ``,
+			Verdict{Class: ClassServerError, Reason: "status 504", RetryAfter: 7 * time.Second},
 		},
 		{
 			"429 without Retry-After follows the schedule", 429, "", ``,

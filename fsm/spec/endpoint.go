@@ -12,16 +12,16 @@ func FailEndpoint(e fsm.Endpoint, now time.Time, f fsm.EndpointFailure) fsm.Endp
 		e.Since = now
 	}
 	e.Refused, e.Reason = f.Refused, f.Reason[:min(len(f.Reason), fsm.MaxReason)]
+	if f.RetryAfter > 0 && !f.Refused {
+		if until := now.Add(min(f.RetryAfter, fsm.MaxRetryAfter)); until.After(e.Until) {
+			e.Until = until
+		}
+	}
 	switch {
 	case f.Shown:
 		return e
 	case f.Refused:
 		return ReturnProbe(e, now, f.Probe, true)
-	}
-	if f.RetryAfter > 0 {
-		if until := now.Add(min(f.RetryAfter, fsm.MaxRetryAfter)); until.After(e.Until) {
-			e.Until = until
-		}
 	}
 	if !e.Down() {
 		if e.Failures++; e.Down() {

@@ -107,6 +107,22 @@ func TestAnEndpointIsLeftAloneForAsLongAsItAsks(t *testing.T) {
 			fsm.Endpoint{Until: moment(3600), Failures: 1, Since: moment(0)},
 		},
 		{
+			"an answer to a wake asks for a pause",
+			fsm.Endpoint{},
+			func(e fsm.Endpoint) fsm.Endpoint {
+				return FailEndpoint(e, moment(0), fsm.EndpointFailure{RetryAfter: time.Minute, Shown: true})
+			},
+			fsm.Endpoint{Until: moment(60), Since: moment(0)},
+		},
+		{
+			"an answer that refuses for good asks for none",
+			fsm.Endpoint{},
+			func(e fsm.Endpoint) fsm.Endpoint {
+				return FailEndpoint(e, moment(0), fsm.EndpointFailure{RetryAfter: time.Minute, Refused: true})
+			},
+			fsm.Endpoint{Since: moment(0), Refused: true},
+		},
+		{
 			"a delivery that began before is taken",
 			fsm.Endpoint{Until: moment(60)},
 			func(e fsm.Endpoint) fsm.Endpoint { return RecoverEndpoint(e, moment(59)) },

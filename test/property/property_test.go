@@ -715,8 +715,10 @@ func (h *history) endpoint() {
 				Shown:   rapid.Bool().Draw(h.t, "only shown"),
 			})
 		case "a pause":
-			h.failEndpoint(sub, fsm.EndpointFailure{Probe: slot, RetryAfter: rapid.SampledFrom(
-				[]time.Duration{time.Second, time.Minute, 5 * time.Hour}).Draw(h.t, "retry after")})
+			h.failEndpoint(sub, fsm.EndpointFailure{
+				Probe: slot, Shown: h.calls%2 == 0, Refused: h.calls%5 == 0, RetryAfter: rapid.SampledFrom(
+					[]time.Duration{time.Second, time.Minute, 5 * time.Hour}).Draw(h.t, "retry after"),
+			})
 		case "recovers":
 			got, err := h.store.RecoverEndpoint(h.ctx, sub)
 			h.must(err)
