@@ -181,6 +181,10 @@ var caught = map[string]struct {
 	brokenEndpoints[2].Name: {misbehave(behaviour{broken: 0.3}), ruleUndelivered},
 	brokenEndpoints[3].Name: {misbehave(behaviour{broken: 0.3}), ruleAgain},
 
+	brokenRate.Name: {
+		func(w *world, span time.Duration) { nothing(w, 4*span) }, ruleRate,
+	},
+
 	brokenReplays[0].Name: {nothing, ruleUndelivered},
 	brokenReplays[1].Name: {pileUp, ruleReplayOrder},
 	brokenReplays[2].Name: {nothing, ruleAgain},
@@ -189,8 +193,8 @@ var caught = map[string]struct {
 }
 
 func brokenBuilds() []harness.BrokenScript {
-	return slices.Concat(harness.BrokenScripts, []harness.BrokenScript{brokenSign}, brokenPushes, brokenEndpoints,
-		brokenReplays)
+	return slices.Concat(harness.BrokenScripts, []harness.BrokenScript{brokenSign, brokenRate}, brokenPushes,
+		brokenEndpoints, brokenReplays)
 }
 
 // TestEveryBrokenBuildCanBeMade holds that the code still has what is broken in each of them. They are built in the

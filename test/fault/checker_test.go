@@ -48,6 +48,8 @@ type truth struct {
 	Letters []fsm.DeadLetter
 	// Since are the events that a consumer has to get of streams that it subscribed to by callback.
 	Since map[link][]string
+	// Rates are those of subscriptions, in requests a minute.
+	Rates map[string]int
 }
 
 // verdict is what the checker makes of a run.
@@ -81,6 +83,7 @@ func check(j *journal, t truth) verdict {
 	c.offsets()
 	c.events()
 	c.pushes()
+	c.rates()
 	c.refusals()
 	c.final()
 	return c.v

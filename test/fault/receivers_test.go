@@ -36,6 +36,8 @@ type pushSubscription struct {
 	id, pattern string
 	batch       int
 	ordering    fsm.Ordering
+	// rate is how many pushes a minute it gets at most; 0 for any.
+	rate int
 	// refused is how often its receiver answers 503 beside pushRefused.
 	refused float64
 	// picky has its receiver refuse some events for good.
@@ -48,6 +50,7 @@ type pushSubscription struct {
 var pushSubscriptions = []pushSubscription{
 	{id: "feed", pattern: "/jobs/*", batch: 1, ordering: fsm.OrderingStream},
 	{id: "bulk", pattern: "/chat/**", batch: 20, ordering: fsm.OrderingStream, host: "http://10.1.1.1"},
+	{id: "rated", pattern: "/files/*", batch: 20, ordering: fsm.OrderingStream, rate: 120},
 	{id: "loose", pattern: "/jobs/*", batch: 1, ordering: fsm.OrderingNone, refused: 0.2},
 	{id: "heap", pattern: "/files/*", batch: 5, ordering: fsm.OrderingNone, refused: 0.2, host: "https://10.1.1.3"},
 	{
@@ -99,9 +102,13 @@ func (w *world) startReceivers() {
 		if strings.HasPrefix(s.host, "https") {
 			ln = tls.NewListener(ln, w.proxy.ca.ServerTLS())
 		}
+		rate := "null"
+		if s.rate > 0 {
+			rate = strconv.Itoa(s.rate)
+		}
 		a := api.PutSubscription(s.pattern, s.id, fmt.Sprintf(
-			`{"mode":"push","webhook":%q,"batch":%d,"ordering":%q,"timeout":%q,"retry":%s}`,
-			w.webhook(s, addr)+"/", s.batch, s.ordering, pushTimeout, pushRetry))
+			`{"mode":"push","webhook":%q,"batch":%d,"ordering":%q,"timeout":%q,"retry":%s,"rate":%s}`,
+			w.webhook(s, addr)+"/", s.batch, s.ordering, pushTimeout, pushRetry, rate))
 		if a.Status != http.StatusCreated {
 			w.t.Fatalf("PUT %s: %d %s", s.id, a.Status, a.Body)
 		}

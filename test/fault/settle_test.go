@@ -110,7 +110,7 @@ func (w *world) truth(j *journal, streams map[string]streamTruth) truth {
 	w.t.Helper()
 	t := truth{
 		Streams: streams, Pushed: map[string]fsm.Ordering{}, Consumers: map[string]fsm.Consumer{},
-		Since: map[link][]string{},
+		Since: map[link][]string{}, Rates: ratesOf(),
 	}
 	for path := range streams {
 		t.Expected = append(t.Expected, matching(path)...)
