@@ -579,7 +579,9 @@ func TestAHealthyEndpointCostsNoCall(t *testing.T) {
 	inPushTime(t, nil, func(p *pushed) {
 		p.event("/s/1")
 		pass(time.Second)
-		for _, call := range []string{"FailEndpoint", "RecoverEndpoint", "ProbeEndpoint", "ReleaseHeld", "Park"} {
+		for _, call := range []string{
+			"FailEndpoint", "RecoverEndpoint", "ProbeEndpoint", "ReleaseHeld", "Park", "TakeTurns",
+		} {
 			if n := p.store.db.Calls(call); n != 0 {
 				t.Errorf("%s was called %d times", call, n)
 			}

@@ -1,6 +1,7 @@
 package dispatcher
 
 import (
+	"container/list"
 	"fmt"
 	"net/http"
 	"slices"
@@ -498,5 +499,25 @@ func TestAnEndpointHasOneRateHoweverItIsWritten(t *testing.T) {
 		if len(seen) != 1 {
 			t.Errorf("%v are %v", same, seen)
 		}
+	}
+}
+
+// TestWhatIsDeliveredAgainYieldsAtAGate holds that replays and asides have one of four turns while others wait.
+func TestWhatIsDeliveredAgainYieldsAtAGate(t *testing.T) {
+	r, g := &rates{}, &gate{places: map[wakeKey]*list.Element{}}
+	for i := range 4 {
+		r.put(g, waiter{wake: fsm.Wake{Consumer: fmt.Sprintf("s:replay%d", i), Replay: true}}, false)
+		r.put(g, waiter{wake: fsm.Wake{Consumer: fmt.Sprintf("s:aside%d:1", i)}}, false)
+	}
+	for i := range 6 {
+		r.put(g, waiter{wake: fsm.Wake{Consumer: fmt.Sprintf("s:new%d", i)}}, false)
+	}
+	var got []string
+	for range 9 {
+		got = append(got, strings.TrimPrefix(r.next(g).wake.Consumer, "s:"))
+	}
+	want := "[new0 new1 new2 replay0 new3 new4 new5 aside0:1 replay1]"
+	if fmt.Sprint(got) != want || r.waiting != 5 {
+		t.Errorf("%v, and %d wait; want %s", got, r.waiting, want)
 	}
 }

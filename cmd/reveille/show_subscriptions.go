@@ -25,6 +25,7 @@ type shownSubscription struct {
 	Start       string                       `json:"start"`
 	Format      string                       `json:"format"`
 	Ordering    string                       `json:"ordering"`
+	Rate        int                          `json:"rate"`
 	Events      []string                     `json:"events"`
 	TypePath    string                       `json:"type_path"`
 	Filter      map[string][]json.RawMessage `json:"filter"`
@@ -166,6 +167,7 @@ func (c *cli) oneSubscription(ctx context.Context, id string) error {
 		{"start", s.Start},
 		{"format", s.Format},
 		{"ordering", s.Ordering},
+		{"rate", when(s.Rate > 0, fmt.Sprint(s.Rate, " requests a minute"))},
 		{"events", strings.Join(s.Events, ", ")},
 		{"type path", s.TypePath},
 		{"filter", filterOf(s)},
