@@ -64,10 +64,16 @@ func (d *Dispatcher) prepare(_ context.Context, a *attempt) bool {
 	}
 	a.kind, a.format = d.kinds[a.sub.Mode], f
 	a.delivery = format.Delivery{Wake: a.wake, PublicURL: d.cfg.PublicURL, Secret: a.sub.Secret}
-	if u, err := url.Parse(a.sub.Webhook); err == nil {
-		a.host = u.Host
-	}
+	a.host = hostOf(a.sub.Webhook)
 	return true
+}
+
+// hostOf returns what may be shown of a webhook.
+func hostOf(webhook string) string {
+	if u, err := url.Parse(webhook); err == nil {
+		return u.Host
+	}
+	return ""
 }
 
 // load finds what to deliver.
@@ -109,6 +115,7 @@ func (d *Dispatcher) build(ctx context.Context, a *attempt) bool {
 		header.Set(name, value)
 	}
 	a.request.Header, a.size = header, len(body)
+	d.nameSender(a.sub, header)
 	authorize(a.request, a.sub.Authorization)
 	header.Set("User-Agent", strings.TrimSpace(header.Get("User-Agent")+" "+d.cfg.UserAgent))
 	d.traces.send(ctx, header)

@@ -79,6 +79,12 @@ type Config struct {
 	MaxQueued int
 	// MaxRate is how many requests a minute an endpoint gets at most, up to fsm.MaxRate; 0 for any.
 	MaxRate int
+	// Consent says what an endpoint gets that has not agreed to deliveries; default fsm.ConsentOff. With
+	// fsm.ConsentAsk, it gets UnconsentedRate requests a minute; default 60. Endpoints are asked that often for consent
+	// at most. Origin is the DNS name that they are asked by; required unless Consent is off.
+	Consent         fsm.ConsentMode
+	UnconsentedRate int
+	Origin          string
 	// DueInterval is how often deadlines are looked at when none is known to be sooner; default 200 ms.
 	DueInterval time.Duration
 	// LogSummary is how often the log says how many deliveries were taken, if there were any; 0 for never.
@@ -142,6 +148,11 @@ func (c *Config) setDefaults() error {
 	c.MaxInFlight = cmp.Or(c.MaxInFlight, 1024)
 	c.MaxInFlightPerSubscription = cmp.Or(c.MaxInFlightPerSubscription, 64)
 	c.MaxQueued = cmp.Or(c.MaxQueued, 100_000)
+	c.Consent = cmp.Or(c.Consent, fsm.ConsentOff)
+	c.UnconsentedRate = cmp.Or(c.UnconsentedRate, 60)
+	if c.Consent != fsm.ConsentOff && !fsm.IsDNSName(c.Origin) {
+		return errors.New("dispatcher: Origin is not a DNS name")
+	}
 	c.DueInterval = cmp.Or(c.DueInterval, 200*time.Millisecond)
 	c.ShutdownGrace = cmp.Or(c.ShutdownGrace, 20*time.Second)
 	c.Logger = cmp.Or(c.Logger, zap.NewNop())
@@ -163,6 +174,7 @@ func (c *Config) setDefaults() error {
 		{"MaxInFlightPerSubscription", int64(c.MaxInFlightPerSubscription)},
 		{"MaxQueued", int64(c.MaxQueued)},
 		{"MaxRate", int64(c.MaxRate)},
+		{"UnconsentedRate", int64(c.UnconsentedRate)},
 		{"DueInterval", int64(c.DueInterval)},
 		{"ShutdownGrace", int64(c.ShutdownGrace)},
 	} {
@@ -188,6 +200,7 @@ type Dispatcher struct {
 	outage  *outage
 	metrics *metrics
 	rates   *rates
+	asks    *asks
 	// deliveries is the observer that logs them.
 	deliveries *deliveryLog
 	losses     *losses
@@ -256,6 +269,7 @@ func New(cfg Config) (*Dispatcher, error) {
 		slots:         newSlots(cfg.MaxInFlight, cfg.MaxInFlightPerSubscription, cfg.MaxQueued, maxInFlightBytes, m),
 	}
 	d.rates = newRates(d)
+	d.asks = newAsks()
 	d.watch(cfg.Metrics)
 	cfg.Outcomes.Observe(router.Observer{Attempt: m.attempted})
 	cfg.Outcomes.Observe(router.Observer{Attempt: d.deliveries.attempted})
@@ -279,6 +293,9 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	workers.Go(func() { d.runUnlisted(ctx) })
 	workers.Go(func() { d.runForget(ctx) })
 	workers.Go(func() { d.runProbes(ctx) })
+	if d.cfg.Consent != fsm.ConsentOff {
+		workers.Go(func() { d.runConsents(ctx) })
+	}
 	if d.cfg.LogSummary > 0 {
 		workers.Go(func() { d.runSummary(ctx) })
 	}

@@ -112,7 +112,7 @@ func (d *Dispatcher) tellEndpoint(ctx context.Context, a *attempt) error {
 				zap.String("host", a.host))
 		}
 		if up || err == nil && e.Down() { // an earlier reply that said so may be lost
-			d.do(func() bool { d.releaseHeld(a.sub); return true })
+			d.do(func() bool { d.releaseHeld(d.reports, a.sub, fsm.BlockedDown); return true })
 		}
 		return err
 	case (a.failed || f.Refused) && v.Class.OfEndpoint(): // whether or not it was sent
@@ -134,12 +134,12 @@ func (d *Dispatcher) tellEndpoint(ctx context.Context, a *attempt) error {
 	return nil
 }
 
-// releaseHeld attempts at once the deliveries that wait for an endpoint. Deliveries that it does not reach come by
-// their own deadlines.
-func (d *Dispatcher) releaseHeld(sub fsm.Subscription) {
-	ctx, cancel := context.WithTimeout(d.reports, releaseTime)
+// releaseHeld attempts at once the deliveries that wait for an endpoint, as a reason to wait has ended. Deliveries that
+// it does not reach come by their own deadlines.
+func (d *Dispatcher) releaseHeld(ctx context.Context, sub fsm.Subscription, ended fsm.BlockReason) {
+	ctx, cancel := context.WithTimeout(ctx, releaseTime)
 	defer cancel()
-	out, err := d.cfg.Store.ReleaseHeld(ctx, sub)
+	out, err := d.cfg.Store.ReleaseHeld(ctx, sub, ended)
 	d.noteStore(err)
 	d.follow(out)
 }

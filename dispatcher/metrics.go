@@ -27,6 +27,7 @@ type metrics struct {
 	// delayGateway and delayTail are for the two ways to see a wake's event: through the gateway, or by watching.
 	delayGateway, delayTail          prometheus.Observer
 	dropped, lost, filtered, notKept prometheus.Counter
+	asks                             *prometheus.CounterVec
 
 	most int
 
@@ -138,15 +139,29 @@ func newMetrics(r prometheus.Registerer, most int) *metrics {
 				"The deliveries go on behind them. Only servers that number their events show how many there were " +
 				"(AnyCable).",
 		}),
+		asks: f.NewCounterVec(prometheus.CounterOpts{
+			Name: "reveille_consent_requests_total",
+			Help: "Requests for consent to deliveries, by what came of them (granted, refused or unsupported; " +
+				"pending: an answer that says neither; lost: no answer of the endpoint).",
+		}, []string{"result"}),
 		most: most, labels: map[string]*laneMetrics{},
 	}
+}
+
+// asked counts a request for consent.
+func (m *metrics) asked(a fsm.ConsentAnswer) {
+	result := string(a.State)
+	if a.Lost {
+		result = "lost"
+	}
+	m.asks.WithLabelValues(result).Inc()
 }
 
 // watch registers the gauges of requests, wakes and endpoints.
 func (d *Dispatcher) watch(r prometheus.Registerer) {
 	f := promauto.With(r)
 	if r != nil {
-		r.MustRegister(newEndpointTroubles(d.cfg.Store, d.metrics.most))
+		r.MustRegister(newEndpointTroubles(d.cfg.Store, d.metrics.most), consentGauge{d})
 	}
 	endpoints := func(name, help string, value func(askedToWait, down int) int) {
 		f.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 {

@@ -53,7 +53,8 @@ func (d *Dispatcher) carryProbes(ctx context.Context, down map[string]*probing) 
 		return
 	}
 	for _, sub := range store.Catalog().All() {
-		if !overdue[sub.Generation] || sub.Paused || !store.Ownership().Owns(store.PartitionOf(sub.ID)) {
+		if !overdue[sub.Generation] || sub.Paused || !d.mayDeliver(sub) ||
+			!store.Ownership().Owns(store.PartitionOf(sub.ID)) {
 			continue
 		}
 		p := down[sub.Generation]

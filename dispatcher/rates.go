@@ -39,17 +39,19 @@ type rates struct {
 
 func newRates(d *Dispatcher) *rates { return &rates{d: d, gates: map[laneKey]*gate{}} }
 
-// limitsOf returns the limits of a subscription: its own first, then the one of its endpoint.
+// limitsOf returns the limits of a subscription: its own first, then those of its endpoint.
 func (d *Dispatcher) limitsOf(sub fsm.Subscription) (limits []fsm.Limit) {
 	if sub.Rate > 0 {
 		limits = append(limits, fsm.Limit{Name: sub.Generation, Rate: sub.Rate})
 	}
-	if d.cfg.MaxRate > 0 {
-		if t, err := d.guard.parseTarget(sub.Webhook); err == nil {
-			limits = append(limits, fsm.Limit{Name: t.origin(), Rate: d.cfg.MaxRate})
-		}
+	if d.cfg.MaxRate == 0 && d.cfg.Consent == fsm.ConsentOff {
+		return limits
 	}
-	return limits
+	t, err := d.guard.parseTarget(sub.Webhook)
+	if err != nil {
+		return limits
+	}
+	return append(limits, d.endpointLimits(sub, t.origin())...)
 }
 
 // gateOf returns the gate of a subscription that has limits. r.mu is held.
@@ -138,9 +140,10 @@ func (r *rates) hold(g *gate, a *attempt, late bool) bool {
 }
 
 // busy returns how long to wait until it is looked again whether a subscription can have more deliveries made, 0 if it
-// can now: none waits for a slot, it is not paused, and its endpoint is not left alone.
+// can now: none waits for a slot, it is not paused, has any consent that it needs, and its endpoint is not left alone.
 func (d *Dispatcher) busy(key laneKey) time.Duration {
-	if sub, ok := d.cfg.Store.Catalog().Get(key.id); ok && sub.Generation == key.generation && sub.Paused {
+	sub, ok := d.cfg.Store.Catalog().Get(key.id)
+	if ok && sub.Generation == key.generation && (sub.Paused || !d.mayDeliver(sub)) {
 		return rateLook
 	}
 	if e, now, trouble := d.cfg.Store.Endpoints().Get(key.generation); trouble && e.LeftAlone(now) {

@@ -415,7 +415,7 @@ func TestAnEndpointThatIsUpAgainDoesNotEndTheWaitForItsRate(t *testing.T) {
 		sub := r.subscribe("s", hostA, 0)
 		r.events(f, sub, 50)
 		parked := r.store.called("Park")
-		out, err := r.store.other.ReleaseHeld(r.t.Context(), sub)
+		out, err := r.store.other.ReleaseHeld(r.t.Context(), sub, fsm.BlockedDown)
 		if err != nil {
 			t.Error(err)
 		}

@@ -87,6 +87,8 @@ func (d *Dispatcher) wait(
 	case err != nil:
 	case why == fsm.BlockedPaused:
 		over, err = d.resumed(ctx, w)
+	case why == fsm.BlockedConsent:
+		over, err = d.consented(ctx, w)
 	case why == fsm.BlockedDown, why == fsm.BlockedAskedToWait:
 		over = d.recovered(w)
 	}

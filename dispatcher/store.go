@@ -20,6 +20,13 @@ type Store interface {
 	// Catalog is this replica's view of the subscriptions; the store keeps it up to date.
 	Catalog() *cache.Catalog
 	RefreshCatalog(ctx context.Context) error
+	// ChangeConsent stores what change returns as the Consent of a subscription, and returns the subscription as it is
+	// then. It tells no client, so the subscription is not Told by it. The function change gets the consent and the
+	// time. If another change came in between, change is called again. If it fails, its error is returned as it is and
+	// nothing is stored. Another Generation or Webhook is fsm.ErrNotFound.
+	ChangeConsent(
+		ctx context.Context, sub fsm.Subscription, change func(was fsm.Consent, now time.Time) (fsm.Consent, error),
+	) (fsm.Subscription, error)
 }
 
 // DeliveryStore drives the deliveries.
@@ -37,9 +44,9 @@ type DeliveryStore interface {
 	Accept(ctx context.Context, r fsm.WakeRef) (fsm.Outcome, error)
 	Finish(ctx context.Context, r fsm.WakeRef, seen []fsm.StreamTail) (fsm.Outcome, error)
 	Deliver(ctx context.Context, r fsm.WakeRef, d fsm.Delivered) (fsm.Outcome, error)
-	// ReleaseHeld makes the transition of the same name on all consumers of a subscription. An error may come after
-	// some transitions were made.
-	ReleaseHeld(ctx context.Context, sub fsm.Subscription) (fsm.Outcome, error)
+	// ReleaseHeld makes the transition of the same name on all consumers of a subscription, as a reason to wait has
+	// ended. An error may come after some transitions were made.
+	ReleaseHeld(ctx context.Context, sub fsm.Subscription, ended fsm.BlockReason) (fsm.Outcome, error)
 }
 
 // EndpointStore keeps which endpoints are in trouble, until their subscription is deleted.

@@ -16,6 +16,7 @@ const (
 	BlockedRetry       BlockReason = "retry"
 	BlockedStalled     BlockReason = "stalled"
 	BlockedRate        BlockReason = "rate"
+	BlockedConsent     BlockReason = "consent"
 	BlockedSlot        BlockReason = "slot"
 	BlockedUnread      BlockReason = "unread"
 	BlockedFilter      BlockReason = "filter"
@@ -40,6 +41,7 @@ var BlockRules = []BlockRule{
 	{BlockedAskedToWait, "endpoint", "the endpoint has asked to wait", "that time"},
 	{BlockedStalled, "reveille", "wake after wake has acked nothing", "the time of the next wake"},
 	{BlockedRate, "reveille", "the rate allows no request now", "its turn"},
+	{BlockedConsent, "endpoint", "the endpoint has not agreed to deliveries", "its consent"},
 	{BlockedSlot, "reveille", "no slot is free", "a free slot"},
 	{BlockedUnread, "stream server", "the events cannot be read", "a read that succeeds"},
 	{BlockedFilter, "reveille", "the filter has changed, or may have", "a look at the subscription"},
@@ -56,6 +58,10 @@ func (r BlockReason) Rule() BlockRule {
 	}
 	return BlockRule{Reason: r}
 }
+
+// Stays says whether a delivery waits on though the reason for other waits has ended: its endpoint works again, or its
+// subscription is resumed. Otherwise all that waits for its own reason would come up, only to wait again.
+func (r BlockReason) Stays() bool { return r == BlockedRate || r == BlockedConsent }
 
 // Blocked says why the consumer, which is to be AsOf now, gets no delivery. It is empty if the consumer needs none, or
 // if one is due or under way. The argument paused says whether its subscription is paused.

@@ -11,6 +11,8 @@ import (
 var state = []string{
 	"ID", "Generation", "Owner", "Secret", "Previous.Secret", "Previous.Until", "CreatedAt", "Version", "Revision",
 	"Told", "Paused", "PausedAt",
+	"Consent.State", "Consent.Origin", "Consent.Webhook", "Consent.Rate", "Consent.ByCallback", "Consent.AskedAt",
+	"Consent.Until", "Consent.Failures", "Consent.Reason", "Consent.Key", "Consent.KeyUntil",
 }
 
 // TestEveryFieldOfASubscriptionIsCompared changes one after the other. A new one belongs into Fields, or into state and

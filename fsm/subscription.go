@@ -69,6 +69,9 @@ type Subscription struct {
 	Paused bool
 	// PausedAt is when it was Paused; zero if it is not Paused, or if that time was not noted.
 	PausedAt time.Time
+	// Consent is what the endpoint has said about deliveries. It is no part of the configuration. Another webhook makes
+	// it void.
+	Consent Consent
 }
 
 // Authorization proves to an endpoint that a delivery is allowed. The zero value proves nothing.
@@ -156,7 +159,16 @@ func (s Subscription) Equal(o Subscription) bool {
 	return same && s.ID == o.ID && s.Generation == o.Generation && s.Owner == o.Owner && s.Secret == o.Secret &&
 		s.Previous.Secret == o.Previous.Secret && s.Previous.Until.Equal(o.Previous.Until) &&
 		s.CreatedAt.Equal(o.CreatedAt) && s.Version == o.Version && s.Revision == o.Revision && s.Told == o.Told &&
-		s.Paused == o.Paused && s.PausedAt.Equal(o.PausedAt)
+		s.Paused == o.Paused && s.PausedAt.Equal(o.PausedAt) && s.Consent.Equal(o.Consent)
+}
+
+// ConsentAsOf has no consent that was given for another webhook. The argument was is the subscription before the
+// change.
+func (s Subscription) ConsentAsOf(was Subscription) Subscription {
+	if s.Webhook != was.Webhook {
+		s.Consent = Consent{}
+	}
+	return s
 }
 
 // PausedAsOf notes since when the subscription is paused. The argument was is the subscription before the change.

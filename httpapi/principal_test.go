@@ -29,6 +29,9 @@ func twoPaths(t *testing.T, there bool) *harness {
 	h := newHarness(t, func(c *Config) {
 		c.Pprof, c.MetricsPage, c.OJSStreams = true, http.NotFoundHandler(), "/"+hidden+"/**"
 		c.DeliveryLog = fsm.LogAll
+		c.Consents = &ports.Consents{
+			Catalog: func(string) (sub fsm.Subscription, there bool) { return sub, false },
+		}
 	})
 	h.Subscribe("a", 2)
 	h.fill("a", "dl_a")
@@ -166,7 +169,7 @@ func (h *harness) send(res web.Resource, r asked) ports.Answer {
 // aboutNoStream are the resources that say the same, whatever there is. To one that sees all, every other one must show
 // what is hidden here: otherwise the test asks it for nothing.
 var aboutNoStream = []string{
-	"/healthz", "/readyz", "/api/v1/version", "/callback/s:%2Fa", "/callback/s:/a", "/a/__ds/b",
+	"/healthz", "/readyz", "/api/v1/version", "/callback/s:%2Fa", "/callback/s:/a", "/a/__ds/b", "/consent/s?key=k",
 	"/ojs/v1/webhooks/events",
 }
 
@@ -183,6 +186,7 @@ func TestAPrincipalSeesNothingOutsideItsPaths(t *testing.T) {
 	left := ownTargets
 	for i, res := range newHarness(t, func(c *Config) {
 		c.Pprof, c.MetricsPage, c.OJSStreams = true, http.NotFoundHandler(), "/"+hidden+"/**"
+		c.Consents = &ports.Consents{}
 	}).svc.resources() {
 		own := ""
 		if res.Route == "" {

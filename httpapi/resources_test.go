@@ -20,7 +20,7 @@ var ownTargets = []string{
 	ojs.Subscriptions, ojs.Subscriptions + "/sub_1", ojs.Subscriptions + "/sub_1/test",
 	ojs.Subscriptions + "/sub_1/rotate-secret",
 	ojs.Deliveries, ojs.Deliveries + "/evt_1", ojs.Deliveries + "/evt_1/retry", ojs.Root + "/events",
-	"/a/*?subscription=s", "/**?subscriptions", "/callback/s:%2Fa", "/callback/s:/a", "/a/__ds/b",
+	"/a/*?subscription=s", "/**?subscriptions", "/callback/s:%2Fa", "/callback/s:/a", "/consent/s?key=k", "/a/__ds/b",
 }
 
 // serve has both ports answer by another table.
@@ -33,6 +33,7 @@ func (h *harness) serve(table []web.Resource) {
 func TestEachResourceAnswersTheMethodsThatItNamesAndNoOther(t *testing.T) {
 	h := newHarness(t, func(c *Config) {
 		c.Pprof, c.MetricsPage, c.OJSStreams = true, http.NotFoundHandler(), "/ojs/**"
+		c.Consents = &ports.Consents{}
 	})
 	table := h.svc.resources()
 	for i := range table {

@@ -58,6 +58,8 @@ type Config struct {
 	Outcomes *router.Router
 	Targets  fields.Targets
 	Tester   control.Tester
+	// Consents is nil if no endpoint is asked for its consent.
+	Consents control.Consents
 	Health   operator.Health
 	Tokens   *token.Tokens
 	// Ready returns nil once the program can do its work, or the reason why not. It is asked by /readyz.
@@ -181,6 +183,7 @@ func New(cfg Config) (*Service, error) {
 	}
 	s.control = &control.Service{
 		View: control.NewView(cfg.Store, cfg.Streams), Upstream: cfg.Upstream, Tester: cfg.Tester,
+		Consents: cfg.Consents,
 		Outcomes: cfg.Outcomes, Clock: cfg.Clock, Log: cfg.Logger,
 	}
 	s.native = native.New(native.Config{

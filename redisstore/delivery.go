@@ -132,7 +132,9 @@ func (s *Store) Deliver(ctx context.Context, r fsm.WakeRef, d fsm.Delivered) (fs
 }
 
 // ReleaseHeld implements dispatcher.DeliveryStore.
-func (s *Store) ReleaseHeld(ctx context.Context, sub fsm.Subscription) (o fsm.Outcome, err error) {
-	err = s.ofSubscription(ctx, scriptReleaseHeld, sub, func(l *reply) { o.Add(l.outcome()) })
+func (s *Store) ReleaseHeld(
+	ctx context.Context, sub fsm.Subscription, ended fsm.BlockReason,
+) (o fsm.Outcome, err error) {
+	err = s.ofSubscription(ctx, scriptReleaseHeld, sub, func(l *reply) { o.Add(l.outcome()) }, string(ended))
 	return o, err
 }

@@ -191,7 +191,7 @@ func TestReleaseHeldReachesAllThatWait(t *testing.T) {
 			}
 		}
 	}
-	if _, err := w.ReleaseHeld(ctx, subs[0]); err != nil {
+	if _, err := w.ReleaseHeld(ctx, subs[0], fsm.BlockedDown); err != nil {
 		t.Fatal(err)
 	}
 	due := 0

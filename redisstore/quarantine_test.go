@@ -176,7 +176,7 @@ func (w *world) breakOne(t *testing.T, name, mode string, way broken) {
 	if len(again.Quarantined) > 0 {
 		t.Errorf("%s: it is put in quarantine again: %+v", name, again.Quarantined)
 	}
-	_, err = w.ReleaseHeld(ctx, s)
+	_, err = w.ReleaseHeld(ctx, s, fsm.BlockedDown)
 	ok("release", err)
 	_, err = w.RetrySubscription(ctx, "s")
 	ok("retry", err)

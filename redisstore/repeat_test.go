@@ -114,7 +114,7 @@ func TestACallWhoseReplyWasLostIsAnsweredAsIfItWereTheFirst(t *testing.T) {
 		if e, _, trouble := w.Endpoints().Get(sub.Generation); trouble {
 			t.Errorf("it is still in trouble: %+v", e)
 		}
-		must[fsm.Outcome](t)(w.ReleaseHeld(ctx, sub))
+		must[fsm.Outcome](t)(w.ReleaseHeld(ctx, sub, fsm.BlockedDown))
 		d.on = false
 		if o, _, err := w.Due(ctx, 0, 1); err != nil || len(o.Wakes) != 1 || o.Wakes[0].Consumer != wake.Consumer {
 			t.Errorf("due is %+v, %v", o, err)

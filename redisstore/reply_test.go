@@ -266,7 +266,7 @@ func callers() []caller {
 			return s.ReturnProbe(ctx, sub, time.UnixMilli(1), true)
 		}, []any{[]any{"1", int64(0), int64(0), int64(0), int64(7), int64(0), int64(1), int64(0)}}},
 		{scriptReleaseHeld, func(ctx context.Context, s *Store) error {
-			_, err := s.ReleaseHeld(ctx, sub)
+			_, err := s.ReleaseHeld(ctx, sub, fsm.BlockedDown)
 			return err
 		}, []any{[]any{"0", bored}}},
 		{scriptRetry, func(ctx context.Context, s *Store) error {

@@ -44,6 +44,45 @@ type storedSubscription struct {
 	Told     bool  `json:"told,omitempty"`
 	Paused   bool  `json:"paused"`
 	PausedAt int64 `json:"paused_at"` // milliseconds
+	// Consent is null if it was never asked for.
+	Consent *storedConsent `json:"consent"`
+}
+
+// storedConsent has times in milliseconds.
+type storedConsent struct {
+	State      fsm.ConsentState `json:"state"`
+	Origin     string           `json:"origin"`
+	Webhook    string           `json:"webhook"`
+	Rate       int              `json:"rate,omitempty"`
+	ByCallback bool             `json:"by_callback,omitempty"`
+	AskedAt    int64            `json:"asked_at"`
+	Until      int64            `json:"until"`
+	Failures   int              `json:"failures,omitempty"`
+	Reason     string           `json:"reason,omitempty"`
+	Key        string           `json:"key,omitempty"`
+	KeyUntil   int64            `json:"key_until,omitempty"`
+}
+
+func storeConsent(c fsm.Consent) *storedConsent {
+	if c.State == "" {
+		return nil
+	}
+	return &storedConsent{
+		State: c.State, Origin: c.Origin, Webhook: c.Webhook, Rate: c.Rate, ByCallback: c.ByCallback,
+		AskedAt: millisOf(c.AskedAt), Until: millisOf(c.Until), Failures: c.Failures, Reason: c.Reason, Key: c.Key,
+		KeyUntil: millisOf(c.KeyUntil),
+	}
+}
+
+func (r *storedConsent) read() (c fsm.Consent) {
+	if r == nil {
+		return c
+	}
+	return fsm.Consent{
+		State: r.State, Origin: r.Origin, Webhook: r.Webhook, Rate: r.Rate, ByCallback: r.ByCallback,
+		AskedAt: moment(r.AskedAt), Until: moment(r.Until), Failures: r.Failures, Reason: r.Reason, Key: r.Key,
+		KeyUntil: moment(r.KeyUntil),
+	}
 }
 
 // encodeSubscription returns the record of a subscription. From was, the former record if there is one, it keeps the
@@ -58,7 +97,7 @@ func encodeSubscription(s fsm.Subscription, was string) (string, error) {
 		Previous: s.Previous.Secret, Until: untilMillis(s.Previous),
 		Auth: s.Authorization.Secret, AuthQuery: s.Authorization.Query,
 		Metadata: s.Metadata, CreatedAt: s.CreatedAt.UnixMicro(), Version: s.Version, Revision: s.Revision,
-		Told: s.Told, Paused: s.Paused, PausedAt: millisOf(s.PausedAt),
+		Told: s.Told, Paused: s.Paused, PausedAt: millisOf(s.PausedAt), Consent: storeConsent(s.Consent),
 	})
 	if err == nil && was != "" {
 		fields := map[string]json.RawMessage{}
@@ -94,7 +133,7 @@ func decodeSubscription(s string) (fsm.Subscription, error) {
 		Retry:  ofMillis(r.Retry), Rate: r.Rate, Headers: r.Headers,
 		Authorization: fsm.Authorization{Query: r.AuthQuery, Secret: r.Auth},
 		Metadata:      r.Metadata, CreatedAt: time.UnixMicro(r.CreatedAt), Version: r.Version,
-		Revision: r.Revision, Told: r.Told, Paused: r.Paused, PausedAt: moment(r.PausedAt),
+		Revision: r.Revision, Told: r.Told, Paused: r.Paused, PausedAt: moment(r.PausedAt), Consent: r.Consent.read(),
 	}.WithDefaults(), nil // missing fields get the defaults of the mode
 }
 

@@ -22,6 +22,10 @@ func TestTheRecordHasEveryFieldOfASubscription(t *testing.T) {
 		Headers: map[string]string{"X-A": "1"}, Authorization: fsm.Authorization{Query: "q", Secret: "hush"},
 		Metadata: map[string]string{"k": "v"}, CreatedAt: now, Version: 1, Revision: 2, Told: true, Paused: true,
 		PausedAt: now,
+		Consent: fsm.Consent{
+			State: fsm.ConsentGranted, Origin: "a.example", Webhook: "h", Rate: 1, ByCallback: true, AskedAt: now,
+			Until: now, Failures: 1, Reason: "r", Key: "k", KeyUntil: now,
+		},
 	}
 	text, err := encodeSubscription(sub, "")
 	if err != nil {
@@ -30,7 +34,7 @@ func TestTheRecordHasEveryFieldOfASubscription(t *testing.T) {
 	if got, err := decodeSubscription(text); err != nil || !reflect.DeepEqual(got, sub) {
 		t.Errorf("it is read as %+v, %v; want %+v", got, err, sub)
 	}
-	for _, part := range []any{sub, sub.Previous, sub.Filter, sub.Authorization} {
+	for _, part := range []any{sub, sub.Previous, sub.Filter, sub.Authorization, sub.Consent} {
 		v := reflect.ValueOf(part)
 		for i := range v.NumField() {
 			if v.Field(i).IsZero() {

@@ -36,10 +36,10 @@ func TestASubscriptionIsStoredWithHowItIsDelivered(t *testing.T) {
 		"id": "s", "generation": "g-s", "pattern": "/**", "webhook": "https://example.com/hook", "secret": "whsec_x",
 		"previous_secret": "", "previous_secret_until": 0.0,
 		"description": "", "revision": 0.0, "start": "", "mode": "wake", "format": "wake", "signature": "hmac",
-		"batch": 0.0, "ordering": "", "timeout": 0.0, "retry": nil, "rate": 0.0, "headers": nil, "metadata": nil,
+		"batch": 0.0, "ordering": "", "timeout": 0.0, "retry": nil, "headers": nil, "metadata": nil,
 		"events": nil, "type_path": "", "filter": nil,
 		"authorization": "", "authorization_query": "", "created_at": float64(w.now.UnixMicro()),
-		"paused": false, "paused_at": 0.0,
+		"paused": false, "paused_at": 0.0, "rate": 0.0, "consent": nil,
 	}
 	if !maps.Equal(stored, want) {
 		t.Errorf("stored is %v, want %v", stored, want)

@@ -75,13 +75,39 @@ func (s *Store) tell(ctx context.Context, sub fsm.Subscription) (stored fsm.Subs
 func (s *Store) ChangeSubscription(
 	ctx context.Context, id string, change func(fsm.Subscription) (fsm.Subscription, error),
 ) (fsm.Subscription, error) {
-	return s.changeAt(ctx, id, func(sub fsm.Subscription, _ clock) (fsm.Subscription, error) { return change(sub) })
+	return s.changeAt(ctx, id, func(sub fsm.Subscription, _ clock) (fsm.Subscription, error) {
+		next, err := change(sub)
+		next.Told = true
+		return next, err
+	})
+}
+
+// ChangeConsent implements dispatcher.Store.
+func (s *Store) ChangeConsent(
+	ctx context.Context, sub fsm.Subscription, change func(fsm.Consent, time.Time) (fsm.Consent, error),
+) (fsm.Subscription, error) {
+	var stored *fsm.Consent
+	return s.changeAt(ctx, sub.ID, func(now fsm.Subscription, clock clock) (fsm.Subscription, error) {
+		switch {
+		case now.Generation != sub.Generation, now.Webhook != sub.Webhook:
+			return now, fsm.ErrNotFound
+		case stored != nil && now.Consent.Equal(*stored): // the reply of the call that has stored it was lost
+			return now, nil
+		}
+		at, err := clock()
+		if err != nil {
+			return now, err
+		}
+		now.Consent, err = change(now.Consent, at.Truncate(time.Millisecond)) // as it is stored
+		stored = &now.Consent
+		return now, err
+	})
 }
 
 // clock returns the time. It asks Redis in the first call only.
 type clock = func() (time.Time, error)
 
-// changeAt is ChangeSubscription with a change that may need the time.
+// changeAt is ChangeSubscription with a change that may need the time, and sets Told.
 func (s *Store) changeAt(
 	ctx context.Context, id string, change func(fsm.Subscription, clock) (fsm.Subscription, error),
 ) (fsm.Subscription, error) {
@@ -102,7 +128,7 @@ func (s *Store) changeAt(
 		if err != nil {
 			return fsm.Subscription{}, err
 		}
-		if next.Told = true; next.Equal(was) {
+		if next = next.ConsentAsOf(was); next.Equal(was) {
 			return was, nil
 		}
 		if next.Previous.Secret != "" || next.Paused != was.Paused {
@@ -135,6 +161,7 @@ func (s *Store) changeAt(
 func (s *Store) RotateSecret(ctx context.Context, id string, r fsm.Rotation) (fsm.Subscription, error) {
 	return s.changeAt(ctx, id, func(sub fsm.Subscription, clock clock) (fsm.Subscription, error) {
 		now, err := clock()
+		sub.Told = true
 		return sub.Rotate(r, now), err
 	})
 }
@@ -202,9 +229,12 @@ func (s *Store) RetryWake(ctx context.Context, sub fsm.Subscription, w fsm.WakeR
 }
 
 // ofSubscription calls a script for all consumers of a subscription, and reads the replies as eachBatch does.
-func (s *Store) ofSubscription(ctx context.Context, sc *script, sub fsm.Subscription, read func(*reply)) error {
+func (s *Store) ofSubscription(
+	ctx context.Context, sc *script, sub fsm.Subscription, read func(*reply), more ...any,
+) error {
+	args := append([]any{sub.ID, sub.Generation}, more...)
 	for p := range s.keys.partitions {
-		if err := s.eachBatch(ctx, sc, p, read, sub.ID, sub.Generation); err != nil {
+		if err := s.eachBatch(ctx, sc, p, read, args...); err != nil {
 			return err
 		}
 	}

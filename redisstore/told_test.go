@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"testing"
+	"time"
 
 	"reveille/fsm"
 	"reveille/fsm/cache"
@@ -17,6 +18,9 @@ type eitherStore interface {
 	CreateSubscription(ctx context.Context, sub fsm.Subscription) (stored fsm.Subscription, created bool, err error)
 	ChangeSubscription(
 		ctx context.Context, id string, change func(fsm.Subscription) (fsm.Subscription, error),
+	) (fsm.Subscription, error)
+	ChangeConsent(
+		ctx context.Context, sub fsm.Subscription, change func(was fsm.Consent, now time.Time) (fsm.Consent, error),
 	) (fsm.Subscription, error)
 	RotateSecret(ctx context.Context, id string, r fsm.Rotation) (fsm.Subscription, error)
 	DeleteSubscription(ctx context.Context, id string) error

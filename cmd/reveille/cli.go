@@ -32,7 +32,7 @@ type cli struct {
 	subscription, state, stream, cursor string
 	since, until, from, to              string
 	limit                               int
-	watched, wait, failed, failing      bool
+	watched, wait, failed, failing, all bool
 
 	secret, signature, id, timestamp string
 	tolerance                        time.Duration
@@ -243,6 +243,7 @@ var commands = []command{
 			"of a wake\nsubscription. It changes nothing. The exit status is 1 if the endpoint did not take it.",
 		flags: asks, run: (*cli).testDelivery,
 	},
+	consentCommand,
 	completionCommand,
 }
 

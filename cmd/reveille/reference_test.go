@@ -38,7 +38,10 @@ var themes = []struct {
 	},
 	{
 		"Where webhooks may go",
-		[]string{"ALLOW_INSECURE_WEBHOOKS", "WEBHOOK_ALLOW_CIDRS", "WEBHOOK_PROXY_FROM_ENV"},
+		[]string{
+			"ALLOW_INSECURE_WEBHOOKS", "WEBHOOK_ALLOW_CIDRS", "WEBHOOK_PROXY_FROM_ENV", "CONSENT", "ORIGIN",
+			"UNCONSENTED_RATE",
+		},
 		nil,
 	},
 	{

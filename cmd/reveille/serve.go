@@ -21,6 +21,7 @@ import (
 	"reveille/fsm/router"
 	"reveille/fsm/throttle"
 	"reveille/httpapi"
+	"reveille/httpapi/control"
 	"reveille/httpapi/ojs"
 	"reveille/httpapi/web"
 	"reveille/redisstore"
@@ -45,6 +46,7 @@ func serve(ctx context.Context, s settings, warnings []string, log *zap.Logger, 
 		log.Warn(w)
 	}
 	warnOfFiles(s, log)
+	warnOfOrigin(s, log)
 	traces, err := newTracing(ctx, s.otel, replicaID(s.ListenAddr), log.Named("traces"))
 	if err != nil {
 		return err
@@ -129,6 +131,7 @@ func assemble(
 		RequestTimeout: s.WebhookTimeout, ConnectionAge: s.WebhookConnectionAge, WakingTimeout: s.WakingTimeout,
 		MaxInFlight:                s.MaxInFlight,
 		MaxInFlightPerSubscription: s.MaxInFlightPerSubscription, MaxQueued: s.MaxQueuedWakes, MaxRate: s.MaxRate,
+		Consent: s.Consent, Origin: s.Origin, UnconsentedRate: s.UnconsentedRate,
 		ShutdownGrace: deliveryGrace, LogSummary: s.LogSummary, Metrics: metrics,
 		AllowInsecure: s.AllowInsecureWebhooks,
 		AllowCIDRs:    s.WebhookAllowCIDRs, ProxyFromEnvironment: s.WebhookProxyFromEnv, Tracer: tracer,
@@ -163,9 +166,14 @@ func assemble(
 		})
 		outcomes.Observe(p.events.Observer())
 	}
+	var consents control.Consents
+	if s.Consent != fsm.ConsentOff {
+		consents = p.dispatcher
+	}
 	p.api, err = httpapi.New(httpapi.Config{
 		Store: p.store, Upstream: p.tailer.Upstream(), Streams: p.tailer.Discovery(), Outcomes: outcomes,
-		Targets: p.dispatcher, Tester: p.dispatcher, Health: health{p.store, p.tailer}, Tokens: s.tokens,
+		Targets: p.dispatcher, Tester: p.dispatcher, Consents: consents, Health: health{p.store, p.tailer},
+		Tokens:       s.tokens,
 		UpstreamURL:  s.upstream,
 		UpstreamHost: http.Header(s.UpstreamHeaders).Get("Host"), PublicURL: s.public,
 		UpstreamTransport: upstream.NewGatewayTransport(s.UpstreamH2C), Gateway: s.Gateway,

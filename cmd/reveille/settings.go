@@ -74,6 +74,9 @@ type settings struct {
 	GCAfter               time.Duration `envconfig:"REVEILLE_GC_AFTER" default:"72h"`
 	DeadLetterRetention   time.Duration `envconfig:"REVEILLE_DEAD_LETTER_RETENTION" default:"720h"`
 
+	Consent fsm.ConsentMode `envconfig:"REVEILLE_CONSENT" default:"off"`
+	Origin  string          `envconfig:"REVEILLE_ORIGIN"`
+
 	DeliveryLog fsm.DeliveryLog `envconfig:"REVEILLE_DELIVERY_LOG" default:"all"`
 	LogSummary  time.Duration   `envconfig:"REVEILLE_LOG_SUMMARY" default:"1m"`
 
@@ -81,6 +84,7 @@ type settings struct {
 	MaxInFlightPerSubscription int `envconfig:"REVEILLE_MAX_IN_FLIGHT_PER_SUBSCRIPTION" default:"64"`
 	MaxQueuedWakes             int `envconfig:"REVEILLE_MAX_QUEUED_WAKES" default:"100000"`
 	MaxRate                    int `envconfig:"REVEILLE_MAX_RATE" default:"0"`
+	UnconsentedRate            int `envconfig:"REVEILLE_UNCONSENTED_RATE" default:"60"`
 	MaxStreamsPerConsumer      int `envconfig:"REVEILLE_MAX_STREAMS_PER_CONSUMER" default:"1000"`
 	MaxDeadLetters             int `envconfig:"REVEILLE_MAX_DEAD_LETTERS" default:"100000"`
 	MaxConnections             int `envconfig:"REVEILLE_MAX_CONNECTIONS" default:"10000"`
@@ -342,6 +346,9 @@ func (s *settings) check() (err error) {
 	if !slices.Contains([]fsm.DeliveryLog{fsm.LogAll, fsm.LogFailures, fsm.LogOff}, s.DeliveryLog) {
 		return wrong("DELIVERY_LOG", string(s.DeliveryLog), "all, failures or off")
 	}
+	if err := s.checkConsent(public.Hostname()); err != nil {
+		return err
+	}
 	for _, d := range []struct {
 		name  string
 		value time.Duration
@@ -373,6 +380,7 @@ func (s *settings) check() (err error) {
 		{"MAX_IN_FLIGHT_PER_SUBSCRIPTION", s.MaxInFlightPerSubscription, 1, s.MaxInFlight - 1},
 		{"MAX_QUEUED_WAKES", s.MaxQueuedWakes, 1, 10_000_000},
 		{"MAX_RATE", s.MaxRate, 0, fsm.MaxRate},
+		{"UNCONSENTED_RATE", s.UnconsentedRate, 1, fsm.MaxRate},
 		{"MAX_STREAMS_PER_CONSUMER", s.MaxStreamsPerConsumer, 1, 100_000},
 		{"MAX_DEAD_LETTERS", s.MaxDeadLetters, 1, 10_000_000},
 		{"MAX_CONNECTIONS", s.MaxConnections, 1, 1_000_000},

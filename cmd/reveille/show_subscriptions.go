@@ -34,6 +34,7 @@ type shownSubscription struct {
 	CreatedAt   time.Time                    `json:"created_at"`
 	Paused      bool                         `json:"paused"`
 	PausedSince time.Time                    `json:"paused_since"`
+	Consent     *shownConsent                `json:"consent"`
 	Backfill    *struct {
 		Done  int `json:"done"`
 		Total int `json:"total"`

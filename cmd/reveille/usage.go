@@ -66,7 +66,13 @@ var meanings = map[string]string{
 	"MAX_IN_FLIGHT_PER_SUBSCRIPTION": "maximum number of open webhook requests of one subscription",
 	"MAX_QUEUED_WAKES": "maximum number of wakes that wait in memory for a free webhook request; others wait in " +
 		"Redis",
-	"MAX_RATE":                 "maximum number of requests a minute to an endpoint, from all replicas; 0 for no limit",
+	"MAX_RATE": "maximum number of requests a minute to an endpoint, from all replicas; 0 for no limit",
+	"CONSENT": "what an endpoint gets that has not agreed to deliveries: everything, without being asked (off), " +
+		"REVEILLE_UNCONSENTED_RATE (ask), or nothing (require)",
+	"ORIGIN": "DNS name by which endpoints are asked for their consent, and which deliveries then have in the header " +
+		"Origin; the host of REVEILLE_PUBLIC_URL by default",
+	"UNCONSENTED_RATE": "maximum number of requests a minute to an endpoint that has not agreed to deliveries, and " +
+		"of requests for its consent",
 	"DEAD_LETTER_RETENTION":    "how long dead letters are kept: what is not delivered and not tried again",
 	"MAX_DEAD_LETTERS":         "maximum number of dead letters of one subscription; the oldest are dropped",
 	"MAX_STREAMS_PER_CONSUMER": "maximum number of streams of one consumer",

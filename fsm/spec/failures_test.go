@@ -77,10 +77,11 @@ func TestFailures(t *testing.T) {
 	t.Run("what waits is released, and nothing else", func(t *testing.T) {
 		parked, _ := Park(c, at(0), first, fsm.BlockedSlot, time.Minute)
 		failed, _ := Fail(c, at(0), first, fsm.Failure{})
-		if got := ReleaseHeld(parked, at(time.Second)); !got.Deadline.Equal(at(time.Second).Now) || got.Attempt != 0 {
+		got := ReleaseHeld(parked, at(time.Second), fsm.BlockedDown)
+		if !got.Deadline.Equal(at(time.Second).Now) || got.Attempt != 0 {
 			t.Errorf("parked: %+v", got)
 		}
-		if got := ReleaseHeld(parked, at(2*time.Hour)); !got.Deadline.Equal(parked.Deadline) {
+		if got := ReleaseHeld(parked, at(2*time.Hour), fsm.BlockedDown); !got.Deadline.Equal(parked.Deadline) {
 			t.Errorf("parked, and overdue: %+v", got)
 		}
 		retired, _ := Fail(c, at(0), first, fsm.Failure{Retired: true})
@@ -89,9 +90,33 @@ func TestFailures(t *testing.T) {
 			"out": c, "retired": retired, "hidden": hidden, "idle": idling("10", "10"),
 			"live": live("10", "11"), "given up": givenUp(),
 		} {
-			if got := ReleaseHeld(other, at(time.Second)); !got.Deadline.Equal(other.Deadline) {
+			if got := ReleaseHeld(other, at(time.Second), fsm.BlockedDown); !got.Deadline.Equal(other.Deadline) {
 				t.Errorf("%s: its deadline is %s, not %s", name, got.Deadline, other.Deadline)
 			}
+		}
+	})
+	t.Run("what waits for a consent is released by it, and by nothing else", func(t *testing.T) {
+		parked, _ := Park(c, at(0), first, fsm.BlockedConsent, time.Minute)
+		other, _ := Park(c, at(0), first, fsm.BlockedSlot, time.Minute)
+		if got := ReleaseHeld(parked, at(time.Second), fsm.BlockedConsent); !got.Deadline.Equal(at(time.Second).Now) {
+			t.Errorf("it is due at %s", got.Deadline)
+		}
+		if got := ReleaseHeld(parked, at(time.Second), fsm.BlockedDown); !got.Deadline.Equal(parked.Deadline) {
+			t.Errorf("an endpoint that is up has it due at %s", got.Deadline)
+		}
+		if got, _, ok := Resume(parked, at(time.Second)); ok || !got.Deadline.Equal(parked.Deadline) {
+			t.Errorf("a resumption has it due at %s", got.Deadline)
+		}
+		if got := ReleaseHeld(other, at(time.Second), fsm.BlockedConsent); !got.Deadline.Equal(other.Deadline) {
+			t.Errorf("another wait has it due at %s", got.Deadline)
+		}
+		// A delivery that has failed before does not lose its place in the schedule of its retries.
+		failed, _ := Fail(c, at(0), first, fsm.Failure{})
+		out, e := Due(failed, at(time.Hour))
+		parked, _ = Park(out, at(time.Hour), e.Wake.Ref(), fsm.BlockedConsent, time.Minute)
+		released := ReleaseHeld(parked, at(time.Hour+time.Second), fsm.BlockedConsent)
+		if out, e = Due(released, at(time.Hour+time.Second)); e.Wake == nil || e.Wake.Nudged || e.Wake.Attempt != 2 {
+			t.Errorf("it is handed out as %+v: %+v", e.Wake, out)
 		}
 	})
 	t.Run("a probe leaves the schedule alone, however often it fails", func(t *testing.T) {
@@ -113,7 +138,7 @@ func TestFailures(t *testing.T) {
 			}
 			failed = after
 		}
-		released := ReleaseHeld(failed, at(10*time.Minute))
+		released := ReleaseHeld(failed, at(10*time.Minute), fsm.BlockedDown)
 		if !released.Deadline.Equal(at(10*time.Minute).Now) || released.Probed {
 			t.Errorf("released after probes: %+v", released)
 		}

@@ -34,7 +34,7 @@ func TestANudge(t *testing.T) {
 	}
 	// tried has the nudged attempt out.
 	tried := func(c fsm.Consumer) fsm.Consumer {
-		c, e := Due(ReleaseHeld(c, at(up)), at(up))
+		c, e := Due(ReleaseHeld(c, at(up), fsm.BlockedDown), at(up))
 		if e.Wake == nil || !e.Wake.Nudged || e.Wake.Attempt != 3 || e.Wake.Span != 1 {
 			t.Fatalf("the nudged attempt is %+v", e.Wake)
 		}
@@ -52,7 +52,7 @@ func TestANudge(t *testing.T) {
 	}{
 		{
 			"makes the next attempt now",
-			func(c fsm.Consumer, _ D) (fsm.Consumer, D) { return ReleaseHeld(c, at(up)), up },
+			func(c fsm.Consumer, _ D) (fsm.Consumer, D) { return ReleaseHeld(c, at(up), fsm.BlockedDown), up },
 			3, func(D) D { return up }, false, false,
 		},
 		{
@@ -113,7 +113,7 @@ func TestANudge(t *testing.T) {
 			if got := c.Deadline.Sub(t0); got != want || c.Sent {
 				t.Errorf("the next attempt is due after %s, want %s: %+v", got, want, c)
 			}
-			if again := ReleaseHeld(c, at(now)); !again.Deadline.Equal(c.Deadline) != tt.nudge {
+			if again := ReleaseHeld(c, at(now), fsm.BlockedDown); !again.Deadline.Equal(c.Deadline) != tt.nudge {
 				t.Errorf("another nudge: %t, want %t", !again.Deadline.Equal(c.Deadline), tt.nudge)
 			}
 			c, e := Due(c, at(want))
@@ -149,7 +149,7 @@ func TestANudge(t *testing.T) {
 
 // TestAnOperatorRetries holds what an operator has attempted at once, and that it counts.
 func TestAnOperatorRetries(t *testing.T) {
-	nudgedBefore := ReleaseHeld(nudgeable(t), at(time.Minute))
+	nudgedBefore := ReleaseHeld(nudgeable(t), at(time.Minute), fsm.BlockedDown)
 	nudgedBefore, _ = Due(nudgedBefore, at(time.Minute))
 	nudgedBefore, _ = Park(nudgedBefore, at(time.Minute), ref(nudgedBefore), fsm.BlockedSlot, time.Hour)
 	for name, c := range map[string]fsm.Consumer{"failed": nudgeable(t), "nudged, and held back": nudgedBefore} {

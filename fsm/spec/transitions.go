@@ -336,11 +336,12 @@ func Deliver(c fsm.Consumer, env Env, r fsm.WakeRef, d fsm.Delivered) (fsm.Consu
 	return c, e
 }
 
-// Resume resumes deliveries to the consumer: the subscription's endpoint takes them again. What was held back meanwhile
-// is due at once; what waits for its retry or its rate goes on waiting. ok is false if nothing was held back.
+// Resume resumes deliveries to the consumer: the subscription's endpoint takes them again. What was held back
+// meanwhile is due at once. What waits for its retry, or for a reason that stays, goes on waiting. ok is false if
+// nothing was held back.
 func Resume(c fsm.Consumer, env Env) (_ fsm.Consumer, _ Effects, ok bool) {
 	switch {
-	case heldBack(c) && c.Deadline.After(env.Now) && c.Held != fsm.BlockedRate:
+	case heldBack(c) && c.Deadline.After(env.Now) && !c.Held.Stays():
 		c.Deadline = env.Now
 		return c, Effects{}, true
 	case c.State == fsm.GivenUp:
@@ -364,13 +365,21 @@ func Revive(c fsm.Consumer, env Env) (fsm.Consumer, Effects) {
 	return c, Effects{Wake: wakeIfPending(&c, env), Revived: revived}
 }
 
-// ReleaseHeld makes the next attempt of the consumer's wake due at once, as its endpoint is up again. A delivery that
-// was held back just comes sooner, unless it waits for its rate. A delivery that has failed before is nudged: its
-// schedule stands (Consumer.Nudged). Otherwise an endpoint that takes some deliveries and fails others, and so is up
+// ReleaseHeld makes the next attempt of the consumer's wake due at once, as the reason ended has ended. If that is
+// BlockedConsent, it is for what waits for it and nothing else. Otherwise the endpoint is up again. A delivery that was
+// held back then just comes sooner, unless its reason stays. A delivery that has failed before is nudged: its schedule
+// stands (Consumer.Nudged). Otherwise an endpoint that takes some deliveries and fails others, and so is up
 // again every other second, would use up the attempts.
-func ReleaseHeld(c fsm.Consumer, env Env) fsm.Consumer {
+func ReleaseHeld(c fsm.Consumer, env Env, ended fsm.BlockReason) fsm.Consumer {
 	switch {
-	case !waits(c, env), c.Held == fsm.BlockedRate:
+	case !waits(c, env):
+		return c
+	case ended == fsm.BlockedConsent:
+		if c.Held == ended {
+			c.Deadline = env.Now
+		}
+		return c
+	case c.Held.Stays():
 		return c
 	case c.Attempt == 0:
 	case c.Nudged.IsZero():

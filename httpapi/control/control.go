@@ -31,11 +31,13 @@ type Tester interface {
 	Test(ctx context.Context, sub fsm.Subscription) (fsm.TestDelivery, error)
 }
 
-// Service has the use cases. All fields are required. It is safe for concurrent use.
+// Service has the use cases. All fields but Consents are required. It is safe for concurrent use.
 type Service struct {
 	View     *View
 	Upstream Upstream
 	Tester   Tester
+	// Consents is nil if no endpoint is asked for its consent.
+	Consents Consents
 	Outcomes *router.Router
 	Clock    func() time.Time
 	// Log gets no secret and no URL of a webhook.

@@ -82,7 +82,7 @@ func New(cfg Config) *Face {
 
 // Resources are the resources of the API port.
 func (f *Face) Resources() []web.Resource {
-	return []web.Resource{
+	table := []web.Resource{
 		{
 			Query: "subscription", Role: web.Anyone,
 			Methods: web.Read(f.getSubscription).And(http.MethodPut, f.createSubscription).
@@ -97,6 +97,13 @@ func (f *Face) Resources() []web.Resource {
 		{Path: isCallback, Role: web.Anyone, Methods: web.Post(f.callback), Usage: "a callback is a POST"},
 		{Path: isBelowCallbacks, Role: web.Anyone, Methods: web.All(f.mangled)},
 	}
+	if f.Control.Consents != nil {
+		table = append(table, web.Resource{
+			Path: isConsent, Role: web.Anyone, Methods: web.Get(f.consent).And(http.MethodPost, f.consent),
+			Usage: "a GET or a POST agrees to deliveries",
+		})
+	}
+	return table
 }
 
 // isCallback says whether a path belongs to a callback: it has a consumer ID, which holds no slash, below the prefix.

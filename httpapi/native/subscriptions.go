@@ -15,18 +15,21 @@ import (
 )
 
 // bodyOf is a subscription in an answer (webhook spec, Subscription HTTP API).
-func bodyOf(sub fsm.Subscription) web.Members {
+func (f *Face) bodyOf(sub fsm.Subscription) web.Members {
 	body := web.Members{}.With("subscription_id", sub.ID).With("pattern", sub.Pattern)
 	body = append(body, fields.Shown(sub)...)
 	if sub.Paused { // by an operator
 		body = body.With("paused", true)
 	}
+	if c, ok := f.Control.Consent(sub); ok {
+		body = body.With("consent", fields.ConsentOf(c))
+	}
 	return body
 }
 
 // withSecret has the secret behind the webhook.
-func withSecret(sub fsm.Subscription) web.Members {
-	return slices.Insert(bodyOf(sub), 3, web.Members{}.With("webhook_secret", sub.Secret)...)
+func (f *Face) withSecret(sub fsm.Subscription) web.Members {
+	return slices.Insert(f.bodyOf(sub), 3, web.Members{}.With("webhook_secret", sub.Secret)...)
 }
 
 // createSubscription answers PUT /{pattern}?subscription=ID (webhook spec, Create).
@@ -53,9 +56,9 @@ func (f *Face) createSubscription(c echo.Context) error {
 		return err
 	}
 	if !created {
-		return web.Answer(c, http.StatusOK, bodyOf(stored), nil)
+		return web.Answer(c, http.StatusOK, f.bodyOf(stored), nil)
 	}
-	return web.Answer(c, http.StatusCreated, withSecret(stored), nil)
+	return web.Answer(c, http.StatusCreated, f.withSecret(stored), nil)
 }
 
 // changeSubscription answers PATCH /{pattern}?subscription=ID: a JSON merge patch (RFC 7396) of the fields of a PUT.
@@ -82,9 +85,9 @@ func (f *Face) changeSubscription(c echo.Context) error {
 		return err
 	}
 	if asked.MadeSecret(stored) {
-		return web.Answer(c, http.StatusOK, withSecret(stored), nil)
+		return web.Answer(c, http.StatusOK, f.withSecret(stored), nil)
 	}
-	return web.Answer(c, http.StatusOK, bodyOf(stored), nil)
+	return web.Answer(c, http.StatusOK, f.bodyOf(stored), nil)
 }
 
 // getSubscription answers GET /{pattern}?subscription=ID (webhook spec, Get by ID).
@@ -97,7 +100,7 @@ func (f *Face) getSubscription(c echo.Context) error {
 	if !found {
 		return control.NoSubscription()
 	}
-	body := bodyOf(sub)
+	body := f.bodyOf(sub)
 	backfills, err := f.Control.View.Backfills(ctx)
 	if err != nil {
 		return err
@@ -118,7 +121,7 @@ func (f *Face) listSubscriptions(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	web.WriteList(c.Response(), web.Listed(all, bodyOf, func(sub fsm.Subscription) bool {
+	web.WriteList(c.Response(), web.Listed(all, f.bodyOf, func(sub fsm.Subscription) bool {
 		return pattern == fsm.AllStreams || pattern == sub.Pattern
 	}))
 	return nil

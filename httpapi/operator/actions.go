@@ -60,6 +60,20 @@ func (f *Face) rotateSecret(c echo.Context, id string) (any, error) {
 	return rotatedSecret{sub.Secret, sub.Previous.Until.UTC()}, err
 }
 
+type consentNow struct {
+	ID      string         `json:"subscription_id"`
+	Consent fields.Consent `json:"consent"`
+}
+
+// askConsent asks a subscription's endpoint for its consent, and shows what came of it.
+func (f *Face) askConsent(c echo.Context, id string) (any, error) {
+	if err := f.Bodies.Nothing(c); err != nil {
+		return nil, err
+	}
+	consent, err := f.Control.AskConsent(c.Request().Context(), id)
+	return consentNow{id, fields.ConsentOf(consent)}, err
+}
+
 // testDelivery sends a synthetic event to a subscription's endpoint, and shows the result.
 func (f *Face) testDelivery(c echo.Context, id string) (any, error) {
 	if err := f.Bodies.Nothing(c); err != nil {

@@ -67,7 +67,7 @@ func (f *Face) Resources() []web.Resource {
 		{Route: "/api/v1/streams", Role: web.Anyone, Methods: list(f.showStreams, "watched").
 			And(http.MethodPost, f.nameStreams("streams named", f.Control.View.Name)).
 			And(http.MethodDelete, f.nameStreams("streams forgotten", f.Control.View.Forget))},
-		{Route: "/api/v1/subscriptions", Role: web.Anyone, Methods: list(f.showSubscriptions, "failing")},
+		{Route: "/api/v1/subscriptions", Role: web.Anyone, Methods: list(f.showSubscriptions, "failing", "consent")},
 		{Route: one, Role: web.Anyone, Methods: web.Get(f.showSubscription)},
 		{
 			Route: one + "/deliveries", Role: web.Anyone,
@@ -77,6 +77,7 @@ func (f *Face) Resources() []web.Resource {
 		{Route: one + "/resume", Role: web.Anyone, Methods: web.Post(f.onConsumers(f.Control.Resume))},
 		{Route: one + "/retry", Role: web.Anyone, Methods: web.Post(f.onConsumers(f.Control.Retry))},
 		{Route: one + "/rotate-secret", Role: web.Anyone, Methods: web.Post(onSubscription(f.rotateSecret))},
+		{Route: one + "/consent", Role: web.Anyone, Methods: web.Post(onSubscription(f.askConsent))},
 		{Route: one + "/test", Role: web.Anyone, Methods: web.Post(onSubscription(f.testDelivery))},
 		{Route: one + "/replay", Role: web.Anyone, Methods: web.Post(f.replaySpan)},
 		{Route: "/api/v1/replays", Role: web.Anyone, Methods: list(f.showReplays, "subscription", "stream")},

@@ -11,6 +11,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"reveille/fsm"
+	"reveille/httpapi/control"
 	"reveille/httpapi/fields"
 	"reveille/httpapi/paging"
 	"reveille/httpapi/refusal"
@@ -64,6 +65,8 @@ type subscriptionBody struct {
 	// Paused is true until an operator resumes the subscription.
 	Paused      bool       `json:"paused,omitempty"`
 	PausedSince *time.Time `json:"paused_since,omitempty"`
+	// Consent is left out if no endpoint is asked for it.
+	Consent *fields.Consent `json:"consent,omitempty"`
 	// The fields below are only in the answer about one subscription. LastAttempt is the latest attempt in the delivery
 	// log, if the log has all attempts. If it has only failures, LastFailedAttempt is set instead.
 	LastAttempt       *deliveryBody `json:"last_attempt,omitempty"`
@@ -124,6 +127,10 @@ func (f *Face) describe(ctx context.Context, subs []fsm.Subscription) ([]subscri
 	bodies := make([]subscriptionBody, len(subs))
 	for i, sub := range subs {
 		b := subscriptionBodyOf(sub, backfills)
+		if c, ok := f.Control.Consent(sub); ok {
+			shown := fields.ConsentOf(c)
+			b.Consent = &shown
+		}
 		b.count(tallies[i])
 		for _, inPartition := range letters {
 			b.DeadLetters += inPartition.Of[sub.ID]
@@ -168,19 +175,39 @@ func (b *subscriptionBody) judge(t fsm.Tally, e fsm.EndpointNow) {
 	}
 }
 
+// consentMissing is for the subscriptions whose endpoints have not agreed to deliveries, for whatever reason.
+const consentMissing = "missing"
+
 // conditionPaused is the condition of a subscription without trouble that an operator has paused.
 const conditionPaused fsm.Condition = "paused"
 
-// showSubscriptions lists subscriptions by ID: all of them, or only the unhealthy ones. A page of these may have fewer
-// than its limit.
+// showSubscriptions lists subscriptions by ID: all of them, those whose endpoints have or have not consented, or only
+// the unhealthy ones. A page of these may have fewer than its limit.
 func (f *Face) showSubscriptions(ctx context.Context, c echo.Context, p paging.Page) (any, error) {
 	failing := c.QueryParam("failing")
 	if failing != "" && failing != "true" && failing != "false" {
 		return nil, refusal.New(fsm.CodeInvalidRequest, "failing must be true or false")
 	}
+	consent := c.QueryParam("consent")
+	if consent != "" && consent != consentMissing && !slices.Contains(fsm.ConsentStates, fsm.ConsentState(consent)) {
+		return nil, refusal.New(fsm.CodeInvalidRequest,
+			"consent must be missing, granted, pending, refused or unsupported")
+	}
+	if consent != "" && f.Control.Consents == nil {
+		return nil, control.NoConsents()
+	}
 	all, err := f.Control.Subscriptions(ctx, "")
 	if err != nil {
 		return nil, err
+	}
+	if consent != "" {
+		all = slices.DeleteFunc(slices.Clone(all), func(sub fsm.Subscription) bool {
+			has, _ := f.Control.Consent(sub)
+			if consent == consentMissing {
+				return has.State == fsm.ConsentGranted
+			}
+			return string(has.State) != consent
+		})
 	}
 	for len(all) > 0 && all[0].ID <= p.From.After {
 		all = all[1:]

@@ -779,6 +779,9 @@ local function held_of(c)
   return string.sub(held, 1, #own) == own and string.sub(held, #own + 1) or ''
 end
 
+-- stays says whether a reason to wait is one for which a delivery waits on (fsm.BlockReason.Stays).
+local function stays(held) return held == 'rate' or held == 'consent' end
+
 local function set_nudged(c, at, probed)
   if at > 0 then
     redis.call('HSET', P .. 'c:' .. c.id, 'nudged', int(c.epoch) .. ' ' .. int(at) .. (probed and ' probed' or ''))

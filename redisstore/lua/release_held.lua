@@ -1,11 +1,16 @@
--- Makes the attempts due at once that wait for their endpoint, which is up again (spec.ReleaseHeld). Batches:
--- call again with the returned cursor until it is "0".
--- ARGV[9] subscription  ARGV[10] generation  ARGV[11] cursor.
+-- Makes the attempts due at once that wait for their endpoint, which is up again, or for a consent, which has come
+-- (spec.ReleaseHeld). Batches: call again with the returned cursor until it is "0".
+-- ARGV[9] subscription  ARGV[10] generation  ARGV[11] the reason that has ended  ARGV[12] cursor.
 -- Returns { next cursor, outcome }. O(batch).
-local next_cursor = visit(P .. 'b:' .. ARGV[A] .. ':' .. ARGV[A + 1], ARGV[A + 2], function(id)
+local next_cursor = visit(P .. 'b:' .. ARGV[A] .. ':' .. ARGV[A + 1], ARGV[A + 3], function(id)
   local c = record(id)
-  if not c or not waits(c) or held_of(c) == 'rate' then return end
-  if c.attempt > 0 then
+  if not c or not waits(c) then return end
+  local held = held_of(c)
+  if ARGV[A + 2] == 'consent' then
+    if held ~= 'consent' then return end
+  elseif stays(held) then
+    return
+  elseif c.attempt > 0 then
     local nudged, probed = nudged_of(c)
     if nudged == 0 then
       set_nudged(c, c.due)

@@ -28,7 +28,7 @@ local next_cursor = visit(P .. 'b:' .. ARGV[A] .. ':' .. ARGV[A + 1], ARGV[A + 2
     return
   end
   local waits = c and c.state == 'waking' and c.sent == 0 and c.handed > 0 and c.retired == 0 and c.hidden == 0
-  if waits and (c.attempt == 0 or c.parked > 0) and c.due > now and held_of(c) ~= 'rate' then
+  if waits and (c.attempt == 0 or c.parked > 0) and c.due > now and not stays(held_of(c)) then
     c.due = now
   elseif c and c.state == 'given_up' then
     revive(c)

@@ -43,7 +43,10 @@ func newPastes(t *testing.T) *pastes {
 	server := harness.StartRedis(t)
 	e := &env{t: t, redis: &database{URL: server.URL, servers: []*harness.Redis{server}, t: t}}
 	e.ref = refServer(t, harness.RefOptions{})
-	e.run(options{settings: map[string]string{"REVEILLE_PPROF": "true", "REVEILLE_OJS": "true"}})
+	e.run(options{settings: map[string]string{
+		"REVEILLE_PPROF": "true", "REVEILLE_OJS": "true", "REVEILLE_CONSENT": "ask",
+		"REVEILLE_ORIGIN": "reveille.example.com", "REVEILLE_UNCONSENTED_RATE": "1000000",
+	}})
 	w := &pastes{
 		env: e, dir: t.TempDir(), admin: e.operator(), worker: harness.NewWorker(t), receiver: harness.NewReceiver(t),
 	}

@@ -254,3 +254,37 @@ func (p *Tester) Test(ctx context.Context, sub fsm.Subscription) (fsm.TestDelive
 	}
 	return p.Result, p.Err
 }
+
+// Consents is a control.Consents that notes who is asked, and grants by the key "k".
+type Consents struct {
+	Asked []string
+	Err   error
+	// Granted has the consents that were given, by subscription.
+	Granted map[string]fsm.Consent
+	Catalog func(id string) (fsm.Subscription, bool)
+}
+
+// ConsentOf implements control.Consents.
+func (c *Consents) ConsentOf(sub fsm.Subscription) fsm.Consent {
+	if granted, ok := c.Granted[sub.ID]; ok {
+		return granted
+	}
+	return fsm.Consent{State: fsm.ConsentPending, Origin: "reveille.example.com"}
+}
+
+// AskConsent implements control.Consents.
+func (c *Consents) AskConsent(_ context.Context, sub fsm.Subscription) (fsm.Subscription, error) {
+	c.Asked = append(c.Asked, sub.ID)
+	return sub, c.Err
+}
+
+// GrantConsent implements control.Consents.
+func (c *Consents) GrantConsent(_ context.Context, id, key string, rate int) (fsm.Subscription, error) {
+	sub, ok := c.Catalog(id)
+	if _, used := c.Granted[id]; !ok || used || key != "k" {
+		return fsm.Subscription{}, fsm.ErrNotFound
+	}
+	sub.Consent = fsm.Consent{State: fsm.ConsentGranted, Origin: "reveille.example.com", Rate: rate}
+	c.Granted[id] = sub.Consent
+	return sub, nil
+}

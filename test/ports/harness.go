@@ -38,6 +38,7 @@ type Harness struct {
 	Up       *Upstream
 	Rec      *Recorder
 	Tester   *Tester
+	Consents *Consents
 	Tokens   *token.Tokens
 	Outcomes *router.Router
 	Logs     *observer.ObservedLogs
@@ -64,6 +65,10 @@ func New(t *testing.T) *Harness {
 		Rec: &Recorder{Told: make(chan string, 64)}, Tester: &Tester{}, Health: &Health{}, Outcomes: router.New(),
 	}
 	h.Store = newMemory(h.Clock)
+	h.Consents = &Consents{
+		Granted: map[string]fsm.Consent{},
+		Catalog: func(id string) (fsm.Subscription, bool) { return h.Store.Catalog().Get(id) },
+	}
 	h.Rec.Create = h.Store.CreateSubscription
 	tokens, err := token.New(tokenKey)
 	if err != nil {

@@ -161,11 +161,23 @@ var brokenPushes = []harness.BrokenScript{
 	},
 	{
 		Name: "an endpoint that is up ends the wait for its rate", File: "redisstore/lua/release_held.lua",
-		Old: "or held_of(c) == 'rate'", New: "",
+		Old: "elseif stays(held) then", New: "elseif held == 'consent' then",
 	},
 	{
 		Name: "a resumption ends the wait for a rate", File: "redisstore/lua/resume.lua",
-		Old: "and held_of(c) ~= 'rate'", New: "",
+		Old: "and not stays(held_of(c))", New: "and held_of(c) ~= 'consent'",
+	},
+	{
+		Name: "an endpoint that is up ends the wait for its consent", File: "redisstore/lua/release_held.lua",
+		Old: "elseif stays(held) then", New: "elseif held == 'rate' then",
+	},
+	{
+		Name: "a resumption ends the wait for a consent", File: "redisstore/lua/resume.lua",
+		Old: "and not stays(held_of(c))", New: "and held_of(c) ~= 'rate'",
+	},
+	{
+		Name: "a consent ends any wait", File: "redisstore/lua/release_held.lua",
+		Old: "if held ~= 'consent' then return end", New: "",
 	},
 	{
 		Name: "two probes are out at a time", File: "redisstore/lua/probe_endpoint.lua",

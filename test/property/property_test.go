@@ -840,7 +840,7 @@ func (h *history) flaps() {
 			case "asks for a pause":
 				fails(wake, fsm.Failure{RetryAfter: 2 * time.Minute})
 			case "held":
-				why := []fsm.BlockReason{fsm.BlockedSlot, fsm.BlockedRate}[len(h.refs)%2]
+				why := []fsm.BlockReason{fsm.BlockedSlot, fsm.BlockedRate, fsm.BlockedConsent}[len(h.refs)%3]
 				h.parked(wake.Ref(), why, time.Minute)
 			case "later":
 				h.draw.Now = h.draw.Now.Add(time.Second)
@@ -882,9 +882,11 @@ func (h *history) retryWake() {
 }
 
 func (h *history) releaseHeld(sub fsm.Subscription) {
-	got, err := h.store.ReleaseHeld(h.ctx, sub)
+	reasons := []fsm.BlockReason{fsm.BlockedDown, fsm.BlockedDown, fsm.BlockedConsent}
+	ended := rapid.SampledFrom(reasons).Draw(h.t, "ended")
+	got, err := h.store.ReleaseHeld(h.ctx, sub, ended)
 	h.must(err)
-	want, err := h.spec.ReleaseHeld(h.ctx, sub)
+	want, err := h.spec.ReleaseHeld(h.ctx, sub, ended)
 	h.must(err)
 	h.outcome("release", got, want)
 }
@@ -951,7 +953,8 @@ func (h *history) answer() {
 		h.failed(wake, f)
 	case "park":
 		wait := rapid.SampledFrom([]time.Duration{0, time.Minute}).Draw(h.t, "parked for")
-		h.parked(r, rapid.SampledFrom([]fsm.BlockReason{fsm.BlockedSlot, fsm.BlockedRate, ""}).Draw(h.t, "why"), wait)
+		whys := []fsm.BlockReason{fsm.BlockedSlot, fsm.BlockedRate, fsm.BlockedConsent, ""}
+		h.parked(r, rapid.SampledFrom(whys).Draw(h.t, "why"), wait)
 	case "begin":
 		by := h.pick("by", []string{"a", "b"})
 		got, err := h.store.Begin(h.ctx, r, by)

@@ -144,11 +144,13 @@ func (s *Store) Deliver(ctx context.Context, r fsm.WakeRef, d fsm.Delivered) (o 
 }
 
 // ReleaseHeld implements dispatcher.DeliveryStore.
-func (s *Store) ReleaseHeld(ctx context.Context, sub fsm.Subscription) (o fsm.Outcome, err error) {
+func (s *Store) ReleaseHeld(
+	ctx context.Context, sub fsm.Subscription, ended fsm.BlockReason,
+) (o fsm.Outcome, err error) {
 	err = s.do(ctx, func(t *tx) {
 		t.each(sub, func(p *partition, c fsm.Consumer) {
-			t.put(p, spec.ReleaseHeld(c, t.env(p, c.ID)), spec.Effects{}, &o)
+			t.put(p, spec.ReleaseHeld(c, t.env(p, c.ID), ended), spec.Effects{}, &o)
 		})
-	}, "ReleaseHeld", sub)
+	}, "ReleaseHeld", sub, ended)
 	return o, err
 }

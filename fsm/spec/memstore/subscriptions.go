@@ -47,7 +47,7 @@ func (s *Store) CreateSubscription(
 		case taken && !there.SameConfig(sub):
 			return there.Conflict(sub)
 		case taken:
-			stored = t.change(there, there)
+			stored = t.changed(there, there)
 			return nil
 		}
 		sub.CreatedAt = time.UnixMicro(t.draw.Now.UnixMicro())
@@ -72,10 +72,28 @@ func (s *Store) ChangeSubscription(
 		}
 		next, err := change(there)
 		if err == nil {
-			stored = t.change(there, next)
+			stored = t.changed(there, next)
 		}
 		return err
 	}, "ChangeSubscription", id)
+	return stored, err
+}
+
+// ChangeConsent implements dispatcher.Store.
+func (s *Store) ChangeConsent(
+	ctx context.Context, sub fsm.Subscription, change func(fsm.Consent, time.Time) (fsm.Consent, error),
+) (stored fsm.Subscription, err error) {
+	err = s.call(ctx, func(t *tx) error {
+		there, known := t.subs[sub.ID]
+		if !known || there.Generation != sub.Generation || there.Webhook != sub.Webhook {
+			return fsm.ErrNotFound
+		}
+		next := there
+		if next.Consent, err = change(there.Consent, t.now().Truncate(time.Millisecond)); err == nil {
+			stored = t.change(there, next)
+		}
+		return err
+	}, "ChangeConsent", sub)
 	return stored, err
 }
 
@@ -86,15 +104,21 @@ func (s *Store) RotateSecret(ctx context.Context, id string, r fsm.Rotation) (st
 		if !known {
 			return fsm.ErrNotFound
 		}
-		stored = t.change(there, there.Rotate(r, t.now()))
+		stored = t.changed(there, there.Rotate(r, t.now()))
 		return nil
 	}, "RotateSecret", id)
 	return stored, err
 }
 
-// change stores another form of a subscription, unless it is unchanged and was told already. It returns what is stored.
+// changed stores another form of a subscription that a client has been told of.
+func (t *tx) changed(was, next fsm.Subscription) fsm.Subscription {
+	next.Told = true
+	return t.change(was, next)
+}
+
+// change stores another form of a subscription, unless it is unchanged. It returns what is stored.
 func (t *tx) change(was, next fsm.Subscription) fsm.Subscription {
-	if next.Told = true; !next.Equal(was) {
+	if next = next.ConsentAsOf(was); !next.Equal(was) {
 		next.Previous = next.Previous.Unexpired(t.now())
 		next = next.PausedAsOf(t.now(), was)
 		next.Revision++
@@ -187,7 +211,7 @@ func (s *Store) ResumeSubscription(ctx context.Context, id string) (n int, o fsm
 		}
 		if resumed := sub; sub.Paused {
 			resumed.Paused = false
-			t.change(sub, resumed)
+			t.changed(sub, resumed)
 		}
 		t.each(sub, func(p *partition, c fsm.Consumer) {
 			if c, e, ok := spec.Resume(c, t.env(p, c.ID)); ok {
