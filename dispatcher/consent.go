@@ -41,7 +41,7 @@ func (d *Dispatcher) allowConsent(_ context.Context, a *attempt) bool {
 	}
 	now, ok := d.cfg.Store.Catalog().Get(a.sub.ID)
 	if ok && now.Generation == a.sub.Generation {
-		a.sub.Consent = now.Consent
+		a.sub.Consent, a.sub.Revision = now.Consent, now.Revision
 	}
 	switch {
 	case d.mayDeliver(a.sub):
@@ -63,20 +63,21 @@ func (d *Dispatcher) consented(ctx context.Context, w fsm.Wake) (bool, error) {
 }
 
 // endpointLimits returns the limits that come from an endpoint and its consent. An endpoint gets one low rate for all
-// that it has not agreed to. With a MaxRate, that is a tenth of it at most, and the rest is for what it has agreed to:
-// so no delivery needs turns of both. A rate that it allows is for one URL: otherwise one path of a host could slow
-// down others.
+// that it has not agreed to. With a MaxRate, that is a tenth of it, but at least one request a minute. The rest is for
+// what it has agreed to: so no delivery needs turns of both. A rate that it allows is for one URL: otherwise one path
+// of a host could slow down others.
 func (d *Dispatcher) endpointLimits(sub fsm.Subscription, origin string) (limits []fsm.Limit) {
-	whole, low := d.cfg.MaxRate, 0
-	if d.cfg.Consent == fsm.ConsentAsk {
+	whole, low, c := d.cfg.MaxRate, 0, d.ConsentOf(sub)
+	granted := d.cfg.Consent != fsm.ConsentOff && c.State == fsm.ConsentGranted
+	if d.cfg.Consent == fsm.ConsentAsk && whole != 1 {
 		if low = d.cfg.UnconsentedRate; whole > 0 {
-			low = min(low, whole/10)
+			low = min(low, max(1, whole/10))
 		}
 	}
-	if low > 0 && !d.granted(sub) {
+	if low > 0 && !granted {
 		return []fsm.Limit{{Name: "unconsented " + origin, Rate: low}}
 	}
-	if c := d.ConsentOf(sub); d.granted(sub) && c.Rate > 0 {
+	if granted && c.Rate > 0 {
 		limits = append(limits, fsm.Limit{Name: fmt.Sprint("consent ", c.Webhook, " ", c.Rate), Rate: c.Rate})
 	}
 	if whole > 0 {
@@ -116,7 +117,7 @@ func (d *Dispatcher) GrantConsent(ctx context.Context, id, key string, rate int)
 			return c, fsm.ErrNotFound
 		}
 		was.Consent = c
-		return c.ByKey(rate, by), nil
+		return c.ByKey(rate, by, nextAsk(sub, now)), nil
 	}
 	stored, err := d.cfg.Store.ChangeConsent(ctx, sub, grant)
 	if err == nil {
@@ -128,11 +129,11 @@ func (d *Dispatcher) GrantConsent(ctx context.Context, id, key string, rate int)
 // noteConsent logs what has become of a consent, and sends what waits for it.
 func (d *Dispatcher) noteConsent(was, now fsm.Subscription) {
 	before, c := d.ConsentOf(was), d.ConsentOf(now)
-	if c.State == fsm.ConsentGranted && d.cfg.Consent == fsm.ConsentRequire {
-		d.releaseConsented(now) // whatever was before: an earlier release may have been cut short
-	}
 	if c.State == before.State && c.Rate == before.Rate {
 		return
+	}
+	if c.State == fsm.ConsentGranted && d.cfg.Consent == fsm.ConsentRequire {
+		d.releaseConsented(now)
 	}
 	fields := []zap.Field{
 		zap.String("subscription", now.ID), zap.String("host", hostOf(now.Webhook)),

@@ -457,7 +457,7 @@ func TestNobodyIsAskedUnlessTheSettingSaysSo(t *testing.T) {
 		f := a.start()
 		sub := a.subscribe("s", hostA, 0)
 		now := time.Now()
-		sub.Consent = fsm.Consent{}.Asked(sub.Webhook, ourOrigin, "k", now, now.Add(time.Hour)).ByKey(1, "used")
+		sub.Consent = fsm.Consent{}.Asked(sub.Webhook, ourOrigin, "k", now, now.Add(time.Hour)).ByKey(1, "used", now)
 		a.store.db.PutSubscription(sub)
 		a.events(f, sub, 100)
 		pass(time.Minute)

@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"maps"
+	mrand "math/rand/v2"
 	"net/http"
 	"net/url"
 	"slices"
@@ -23,8 +24,8 @@ const (
 	consentPause = 200 * time.Millisecond
 	consentLook  = 5 * time.Second
 	// maxAsks bounds the requests for consent in flight, and maxAsksOf those to one endpoint. At most half of all go to
-	// endpoints that gave no answer to the last one, so that others need not wait for those.
-	maxAsks, maxAsksOf = 32, 8
+	// endpoints whose last answer was neither yes nor no, so that others need not wait for those.
+	maxAsks, maxAsksOf = 128, 8
 	// askTimeout bounds one request.
 	askTimeout = 10 * time.Second
 	// askTurn bounds how long a request waits for its turn at an endpoint.
@@ -34,7 +35,7 @@ const (
 // asks are the requests for consent that are under way.
 type asks struct {
 	mu sync.Mutex
-	// busy are the subscriptions that are asked for. Of these, as many as again says gave no answer to the last one.
+	// busy are the subscriptions that are asked for. Of these, as many as again says have failed before.
 	busy  map[laneKey]bool
 	again int
 	gates map[string]askGate // by endpoint
@@ -79,8 +80,6 @@ func (g askGate) over(now time.Time) bool {
 
 // runConsents asks for each consent that is due. Only the replica that owns the partition of a subscription's ID does.
 func (d *Dispatcher) runConsents(ctx context.Context) {
-	tick := time.NewTicker(consentLook)
-	defer tick.Stop()
 	var under sync.WaitGroup
 	defer under.Wait()
 	var all time.Time
@@ -90,26 +89,27 @@ func (d *Dispatcher) runConsents(ctx context.Context) {
 		if whole {
 			all = time.Now()
 		}
-		more, full := d.askAll(ctx, &under, whole)
-		switch {
-		case full: // until one ends
+		next, full := d.askAll(ctx, &under, whole)
+		if full { // until one ends
 			changed = nil
-		case more: // what was left out has its turn soon
-			continue
 		}
+		timer := time.NewTimer(min(next, consentLook))
 		select {
 		case <-ctx.Done():
 		case <-changed:
 		case <-d.asks.ended:
-		case <-tick.C:
+		case <-timer.C:
 		}
+		timer.Stop()
 	}
 }
 
-// askAll begins the requests that are due, those that have waited for longest first. It says whether it has left out
-// some, and whether as many as possible are under way. Only if it looks at all as a whole, it finds those that were
-// asked by another origin or, by an earlier version, for another webhook.
-func (d *Dispatcher) askAll(ctx context.Context, under *sync.WaitGroup, whole bool) (more, full bool) {
+// askAll begins the requests that are due, those that have waited for longest first. It returns how long it takes until
+// an endpoint that was left out has its turn, and whether as many requests as possible are under way. Only if it looks
+// at all as a whole, it finds those that were asked by another origin or, by an earlier version, for another webhook.
+func (d *Dispatcher) askAll(
+	ctx context.Context, under *sync.WaitGroup, whole bool,
+) (next time.Duration, full bool) {
 	store, now := d.cfg.Store, d.asks.now()
 	var due []fsm.Subscription
 	for _, sub := range store.Catalog().All() {
@@ -121,14 +121,17 @@ func (d *Dispatcher) askAll(ctx context.Context, under *sync.WaitGroup, whole bo
 			due = append(due, sub)
 		}
 	}
+	// Who makes many subscriptions that were never asked for does not have them all go first.
+	mrand.Shuffle(len(due), func(i, j int) { due[i], due[j] = due[j], due[i] })
 	slices.SortStableFunc(due, func(a, b fsm.Subscription) int { return a.Consent.Until.Compare(b.Consent.Until) })
+	next = consentLook
 	for _, sub := range due {
 		if d.asks.full() {
-			return true, true
+			return next, true
 		}
-		ends, ok := d.asks.begin(sub, d.endpointOf(sub), time.Now())
-		if !ok {
-			more = true
+		ends, wait := d.asks.begin(sub, d.endpointOf(sub), time.Now())
+		if ends == nil {
+			next = min(next, wait)
 			continue
 		}
 		under.Go(func() {
@@ -139,7 +142,7 @@ func (d *Dispatcher) askAll(ctx context.Context, under *sync.WaitGroup, whole bo
 			}
 		})
 	}
-	return more, false
+	return next, false
 }
 
 // full says whether no further request may be under way.
@@ -149,17 +152,20 @@ func (a *asks) full() bool {
 	return len(a.busy) >= maxAsks
 }
 
-// begin returns the function that ends a request. It returns false if the request has to wait.
-func (a *asks) begin(sub fsm.Subscription, endpoint string, now time.Time) (ends func(), ok bool) {
+// begin returns the function that ends a request. It returns nil if the request has to wait, and how long at most
+// unless another one ends.
+func (a *asks) begin(sub fsm.Subscription, endpoint string, now time.Time) (ends func(), wait time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	key, again := laneKey{sub.ID, sub.Generation}, 0
 	if sub.Consent.Failures > 0 {
 		again = 1
 	}
-	if a.busy[key] || a.of[endpoint] >= maxAsksOf || a.again+again > maxAsks/2 ||
-		now.Before(a.gates[endpoint].opens) {
-		return nil, false
+	if a.busy[key] || a.of[endpoint] >= maxAsksOf || a.again+again > maxAsks/2 {
+		return nil, consentLook
+	}
+	if opens := a.gates[endpoint].opens; now.Before(opens) {
+		return nil, opens.Sub(now)
 	}
 	maps.DeleteFunc(a.gates, func(_ string, g askGate) bool { return g.over(now) })
 	g := a.gates[endpoint]
@@ -180,7 +186,7 @@ func (a *asks) begin(sub fsm.Subscription, endpoint string, now time.Time) (ends
 		case a.ended <- struct{}{}:
 		default:
 		}
-	}, true
+	}, 0
 }
 
 // uses takes a free turn at an endpoint. It returns false if there is none.
@@ -188,10 +194,10 @@ func (a *asks) uses(endpoint string, now time.Time) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	g := a.gates[endpoint]
-	if g.opens = now; g.free == 0 || !now.Before(g.until) {
-		g.free = 0
+	if g.free == 0 || !now.Before(g.until) {
 		return false
 	}
+	g.opens = now
 	g.free--
 	a.gates[endpoint] = g
 	return true
@@ -204,13 +210,6 @@ func (a *asks) taken(endpoint string, turns fsm.Turns, used int, limit fsm.Limit
 	defer a.mu.Unlock()
 	opens := now.Add(turns.Wait)
 	a.gates[endpoint] = askGate{opens: opens, until: opens.Add(limit.Keep()), free: turns.N - used}
-}
-
-// waits says whether others wait for a turn at an endpoint.
-func (a *asks) waits(endpoint string, now time.Time) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return now.Before(a.gates[endpoint].opens)
 }
 
 func (d *Dispatcher) endpointOf(sub fsm.Subscription) string {
@@ -239,18 +238,18 @@ func (d *Dispatcher) askConsent(ctx context.Context, sub fsm.Subscription, anywa
 	case !ok:
 		return sub, nil
 	}
-	key := rand.Text() + rand.Text()
+	due, key := false, rand.Text()+rand.Text()
 	asked, err := d.cfg.Store.ChangeConsent(ctx, sub, func(c fsm.Consent, now time.Time) (fsm.Consent, error) {
 		d.asks.clock(now)
-		if !anyway && c.About(sub.Webhook, d.cfg.Origin).Until.After(now) {
+		if due = anyway || !c.About(sub.Webhook, d.cfg.Origin).Until.After(now); !due {
 			return c, nil // another replica has asked
 		}
-		return c.Asked(sub.Webhook, d.cfg.Origin, key, now, now.Add(fsm.ConsentFor+spreadOf(sub.ID))), nil
+		return c.Asked(sub.Webhook, d.cfg.Origin, key, now, nextAsk(sub, now)), nil
 	})
-	if err != nil || asked.Consent.Key != fsm.HashOf(key) {
+	if err != nil || !due {
 		return asked, err
 	}
-	answer := d.handshake(ctx, sub, key)
+	answer := d.handshake(ctx, asked)
 	if d.requests.Err() != nil {
 		return asked, nil
 	}
@@ -258,7 +257,7 @@ func (d *Dispatcher) askConsent(ctx context.Context, sub fsm.Subscription, anywa
 	was := asked
 	answered, err := d.cfg.Store.ChangeConsent(ctx, asked, func(c fsm.Consent, _ time.Time) (fsm.Consent, error) {
 		was.Consent = c // a callback may have come meanwhile
-		return c.Answered(key, answer), nil
+		return c.Answered(asked.Consent, answer, nextAsk(sub, c.AskedAt)), nil
 	})
 	if err == nil {
 		d.noteConsent(was, answered)
@@ -266,22 +265,25 @@ func (d *Dispatcher) askConsent(ctx context.Context, sub fsm.Subscription, anywa
 	return answered, err
 }
 
-// spreadOf has subscriptions that were asked for together not be asked for together again.
-func spreadOf(id string) time.Duration {
-	sum, _ := hex.DecodeString(fsm.HashOf(id))
-	return time.Duration(binary.BigEndian.Uint64(sum) % uint64(fsm.ConsentSpread)).Truncate(time.Millisecond)
+// nextAsk is when an endpoint is asked again after a yes or a no. Subscriptions that were asked for together are not
+// asked for together again.
+func nextAsk(sub fsm.Subscription, asked time.Time) time.Time {
+	sum, _ := hex.DecodeString(fsm.HashOf(sub.ID))
+	spread := time.Duration(binary.BigEndian.Uint64(sum) % uint64(fsm.ConsentSpread))
+	return asked.Add(fsm.ConsentFor + spread.Truncate(time.Millisecond))
 }
 
-// takeAskTurn waits for the turn of a request at its endpoint. It returns false if that takes too long.
+// takeAskTurn waits for the turn of a request at its endpoint. It returns false if that takes too long. Who asks anyway
+// does not wait behind those that are due.
 func (d *Dispatcher) takeAskTurn(ctx context.Context, sub fsm.Subscription, anyway bool) (bool, error) {
 	endpoint := d.endpointOf(sub)
-	if anyway && d.asks.waits(endpoint, time.Now()) {
-		return false, nil
-	}
-	if d.asks.uses(endpoint, time.Now()) {
+	if !anyway && d.asks.uses(endpoint, time.Now()) {
 		return true, nil
 	}
 	limit := fsm.Limit{Name: "handshake " + endpoint, Rate: d.cfg.UnconsentedRate}
+	if d.cfg.MaxRate > 0 {
+		limit.Rate = min(limit.Rate, d.cfg.MaxRate)
+	}
 	turns, err := d.cfg.Store.TakeTurns(ctx, []fsm.Limit{limit}, limit.Share())
 	if err != nil {
 		return false, err
@@ -295,7 +297,7 @@ func (d *Dispatcher) takeAskTurn(ctx context.Context, sub fsm.Subscription, anyw
 }
 
 // handshake asks an endpoint. The request goes to the exact URL, and carries nothing that belongs to deliveries.
-func (d *Dispatcher) handshake(ctx context.Context, sub fsm.Subscription, key string) fsm.ConsentAnswer {
+func (d *Dispatcher) handshake(ctx context.Context, sub fsm.Subscription) fsm.ConsentAnswer {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	defer context.AfterFunc(d.requests, cancel)()
@@ -312,7 +314,7 @@ func (d *Dispatcher) handshake(ctx context.Context, sub fsm.Subscription, key st
 	}
 	callback := ""
 	if sub.ID != "." && sub.ID != ".." { // a browser takes these out of a path
-		callback = d.cfg.PublicURL + "/consent/" + url.PathEscape(sub.ID) + "?key=" + key
+		callback = d.cfg.PublicURL + "/consent/" + url.PathEscape(sub.ID) + "?key=" + sub.Consent.Key
 	}
 	format.AskConsent(req.Header, d.cfg.Origin, callback, rate)
 	req.Header.Set("User-Agent", d.cfg.UserAgent)

@@ -38,14 +38,17 @@ const (
 var ConsentStates = []ConsentState{ConsentPending, ConsentGranted, ConsentRefused, ConsentUnsupported}
 
 const (
-	// ConsentFor is the time from one request for consent to the next.
+	// ConsentFor is the time from one answer to the next request for consent.
 	ConsentFor = 24 * time.Hour
 	// ConsentSpread is the most that comes on top of it.
 	ConsentSpread = ConsentFor / 4
-	// ConsentRetry is the time until the first request without an answer is repeated. It doubles with each further one.
+	// ConsentRetry is the time until the first request that brought neither a yes nor a no is repeated. It doubles with
+	// each further one, up to ConsentFor after an answer.
 	ConsentRetry = 10 * time.Second
-	// ConsentRetryMax is the longest such time.
+	// ConsentRetryMax is the longest such time without any answer.
 	ConsentRetryMax = time.Hour
+	// ConsentDoubts is how many such requests in a row end a consent by header: about an hour of them.
+	ConsentDoubts = 9
 	// ConsentLost is the time until the next request if nothing is known of one, because the replica has died.
 	ConsentLost = time.Minute
 )
@@ -63,12 +66,11 @@ type Consent struct {
 	ByCallback bool
 	// AskedAt is when the endpoint was asked last, and Until when it is asked again.
 	AskedAt, Until time.Time
-	// Failures counts the latest requests that got no answer.
+	// Failures counts the latest requests that brought neither a yes nor a no.
 	Failures int
 	// Reason says why there is no consent; empty if there is.
 	Reason string
-	// Key is the HashOf the key that the callback must have, until KeyUntil. Once the key was used, it is a text of the
-	// one who used it.
+	// Key is what the callback must have, until KeyUntil. Once the key was used, it is a text of the one who used it.
 	Key      string
 	KeyUntil time.Time
 }
@@ -97,27 +99,30 @@ func (c Consent) About(webhook, origin string) Consent {
 	return c
 }
 
-// Asked returns the consent from when the endpoint is asked for it. The key is good until a time, and replaces the key
-// before.
+// Asked returns the consent from when the endpoint is asked for it. A key that is good for an hour more stays, so that
+// a link which someone has found works on. Otherwise the argument key replaces it, and is good until a time.
 func (c Consent) Asked(webhook, origin, key string, now, until time.Time) Consent {
 	if c = c.About(webhook, origin); c.Webhook == "" {
 		c.Webhook, c.Reason = HashOf(webhook), "the endpoint has not answered yet"
 	}
-	c.Key, c.KeyUntil, c.AskedAt, c.Until = HashOf(key), until, now, now.Add(ConsentLost)
+	if c.KeyUntil.Before(now.Add(ConsentRetryMax)) {
+		c.Key, c.KeyUntil = key, until
+	}
+	c.AskedAt, c.Until = now, now.Add(ConsentLost)
 	return c
 }
 
 // Opens says whether a key is the one that the callback must have.
 func (c Consent) Opens(key string, now time.Time) bool {
-	same := subtle.ConstantTimeCompare([]byte(HashOf(key)), []byte(c.Key)) == 1
+	same := subtle.ConstantTimeCompare([]byte(HashOf(key)), []byte(HashOf(c.Key))) == 1
 	return same && now.Before(c.KeyUntil)
 }
 
-// ByKey returns the consent that a callback has given. The key is used up. The argument by is a text that no other
-// caller has: of those who use the key at the same time, the store finds one only.
-func (c Consent) ByKey(rate int, by string) Consent {
+// ByKey returns the consent that a callback has given. The endpoint is asked again at a time. The key is used up. The
+// argument by is a text that no other caller has: of those who use the key at the same time, the store finds one only.
+func (c Consent) ByKey(rate int, by string, until time.Time) Consent {
 	c.State, c.Rate, c.ByCallback, c.Reason, c.Failures = ConsentGranted, rate, true, "", 0
-	c.Until, c.Key, c.KeyUntil = c.KeyUntil, by, time.Time{}
+	c.Until, c.Key, c.KeyUntil = until, by, time.Time{}
 	return c
 }
 
@@ -133,31 +138,39 @@ type ConsentAnswer struct {
 	RetryAfter time.Duration
 }
 
-// Answered returns the consent after an answer to the request with a key. If the key was used or replaced meanwhile,
-// that is what counts. A lost answer changes nothing that the endpoint has said. One that is withheld does not end a
-// consent by callback.
-func (c Consent) Answered(key string, a ConsentAnswer) Consent {
+// Answered returns the consent after the answer to the request of asked, which is the consent as it was then. After a
+// yes or a no, the endpoint is asked again at a time. If it was asked again or has consented meanwhile, that is what
+// counts. A lost answer changes nothing that the endpoint has said. One that is withheld does not end a consent by
+// callback, and a consent by header only if it comes again and again: a proxy may have answered for the endpoint.
+func (c Consent) Answered(asked Consent, a ConsentAnswer, until time.Time) Consent {
+	if c.Key != asked.Key || !c.AskedAt.Equal(asked.AskedAt) {
+		return c
+	}
+	granted := c.State == ConsentGranted
 	switch {
-	case subtle.ConstantTimeCompare([]byte(HashOf(key)), []byte(c.Key)) == 0:
+	case a.Withheld && granted && c.ByCallback, !a.Withheld && !a.Lost:
+		c.Failures, c.Until = 0, until
 	case a.Lost:
 		c.Failures++
-		c.Until = c.AskedAt.Add(max(ConsentPause(c.Failures), a.RetryAfter))
-		if c.State != ConsentGranted {
-			c.Reason = a.Reason
-		}
+		c.Until = c.AskedAt.Add(max(ConsentPause(c.Failures, ConsentRetryMax), a.RetryAfter.Truncate(time.Millisecond)))
 	default:
-		c.Failures, c.Until = 0, c.KeyUntil
-		if a.Withheld && c.State == ConsentGranted && c.ByCallback {
-			return c
-		}
+		c.Failures++
+		c.Until = c.AskedAt.Add(ConsentPause(c.Failures, ConsentFor))
+	}
+	switch {
+	case !granted && a.Lost:
+		c.Reason = a.Reason
+	case a.Lost, a.Withheld && granted && (c.ByCallback || c.Failures < ConsentDoubts):
+	default:
 		c.State, c.Rate, c.Reason, c.ByCallback = a.State, a.Rate, a.Reason, false
 	}
 	return c
 }
 
-// ConsentPause is the time until the next request, after so many that got no answer.
-func ConsentPause(failures int) time.Duration {
-	return min(ConsentRetry<<min(failures-1, 10), ConsentRetryMax)
+// ConsentPause is the time until the next request, after so many that brought neither a yes nor a no, and at most a
+// given time.
+func ConsentPause(failures int, most time.Duration) time.Duration {
+	return min(ConsentRetry<<min(failures-1, 20), most)
 }
 
 // IsDNSName says whether a text is a host name without a dot at its end: letters, digits and hyphens between dots. An

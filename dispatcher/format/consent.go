@@ -30,13 +30,16 @@ func AskConsent(h http.Header, origin, callback string, rate int) {
 }
 
 // JudgeConsent says what the answer to a request for consent by this origin means. Only its headers can give consent. A
-// status can tell at most that the endpoint has not seen the request, or does not know the method. No reason repeats
-// what the endpoint sent.
+// status can tell at most that the endpoint has not seen the request, or does not know the method. The SDK of
+// CloudEvents for Go answers with the beginning of an origin if it was told to agree to that: one that ends in a dot is
+// taken. No reason repeats what the endpoint sent.
 func JudgeConsent(origin string, status int, h http.Header, now time.Time) fsm.ConsentAnswer {
 	origins := h.Values(headerAllowedOrigin)
 	if len(origins) == 0 {
 		a := withoutOrigin(status, h)
-		a.RetryAfter = parseRetryAfter(h.Get("Retry-After"), now)
+		if a.Lost {
+			a.RetryAfter = parseRetryAfter(h.Get("Retry-After"), now)
+		}
 		return a
 	}
 	allowed := strings.TrimSpace(origins[0])
@@ -47,7 +50,8 @@ func JudgeConsent(origin string, status int, h http.Header, now time.Time) fsm.C
 	}
 	name, ours := strings.ToLower(strings.TrimSuffix(allowed, ".")), strings.ToLower(origin)
 	switch {
-	case name == ours, allowed == "*", isPrefix(name, ours):
+	case name == ours, allowed == "*":
+	case name != "" && strings.HasSuffix(allowed, ".") && strings.HasPrefix(ours, name+"."): // as in "reveille."
 	case !fsm.IsDNSName(name):
 		return unsupported("the endpoint answers with an origin that is neither a DNS name nor *")
 	default:
@@ -59,10 +63,6 @@ func JudgeConsent(origin string, status int, h http.Header, now time.Time) fsm.C
 	}
 	return fsm.ConsentAnswer{State: fsm.ConsentGranted, Rate: rate}
 }
-
-// isPrefix says whether a name is the beginning of the origin, up to a dot. The SDK of CloudEvents for Go answers so if
-// it was told to agree to such a beginning. The text knows the whole origin only.
-func isPrefix(name, origin string) bool { return name != "" && strings.HasPrefix(origin, name+".") }
 
 func unsupported(reason string) fsm.ConsentAnswer {
 	return fsm.ConsentAnswer{State: fsm.ConsentUnsupported, Reason: reason}
