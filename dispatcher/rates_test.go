@@ -484,7 +484,10 @@ func TestAnEndpointHasOneRateHoweverItIsWritten(t *testing.T) {
 		{"http://example.com/a", "http://example.com:80/b"},
 		{"https://example.com:8443/"},
 		{"https://bücher.example/", "https://BÜCHER.example/", "https://xn--bcher-kva.example/"},
-		{"https://93.184.216.34/", "https://[::ffff:93.184.216.34]/", "https://[::ffff:5db8:d822]/"},
+		{
+			"https://93.184.216.34/", "https://[::ffff:93.184.216.34]/", "https://[::FFFF:5db8:d822]:443/",
+			"https://[0:0:0:0:0:ffff:5db8:d822]/", "https://[64:ff9b::5db8:d822]/", "https://[64:ff9b::93.184.216.34]/",
+		},
 		{"https://[2606:4700::1111]/", "https://[2606:4700:0:0:0:0:0:1111]:443/", "https://[2606:4700::0:1111]/"},
 	} {
 		seen := map[string]bool{}

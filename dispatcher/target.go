@@ -115,7 +115,7 @@ func (t target) origin() string {
 	ports := map[string]string{"https": "443", "http": "80"}
 	host, port := t.name, cmp.Or(strings.TrimLeft(t.url.Port(), "0"), ports[t.url.Scheme])
 	if t.addr.IsValid() {
-		host = t.addr.Unmap().String()
+		host = translated(t.addr).String()
 	}
 	return t.url.Scheme + "://" + net.JoinHostPort(host, port)
 }
