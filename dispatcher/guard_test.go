@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"golang.org/x/net/dns/dnsmessage"
+
+	"reveille/fsm"
 )
 
 func prefixes(ss ...string) []netip.Prefix {
@@ -37,6 +39,12 @@ type names struct {
 
 func startDNS(t *testing.T, answers map[string][][]string) *net.Resolver {
 	t.Helper()
+	resolver, _ := startNames(t, answers)
+	return resolver
+}
+
+func startNames(t *testing.T, answers map[string][][]string) (*net.Resolver, *names) {
+	t.Helper()
 	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -47,7 +55,14 @@ func startDNS(t *testing.T, answers map[string][][]string) *net.Resolver {
 	t.Cleanup(func() { _ = conn.Close(); served.Wait() })
 	return &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "udp", conn.LocalAddr().String())
-	}}
+	}}, n
+}
+
+// become has a name lead to these addresses from now on.
+func (n *names) become(name string, addresses []string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.answers[name] = [][]string{addresses}
 }
 
 func (n *names) serve(conn net.PacketConn) {
@@ -365,25 +380,74 @@ func TestDialJudgesEachAddress(t *testing.T) {
 	}
 }
 
-// TestDNSRebindingIsRefusedByTheDial has a name that was public when the subscription was created, and leads home when
-// the wake is sent.
+// TestDNSRebindingIsRefusedByTheDial has names that nothing forbids when the subscription is created, and that lead to
+// a forbidden address when a wake or a push is sent. None of them may be connected to.
 func TestDNSRebindingIsRefusedByTheDial(t *testing.T) {
-	hit := false
-	srv := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { hit = true }))
-	defer srv.Close()
-	_, port, _ := net.SplitHostPort(srv.Listener.Addr().String())
-	resolver := startDNS(t, map[string][][]string{"rebind.test": {{"93.184.216.34"}, {"127.0.0.1"}}})
-	g := newGuard(false, nil, resolver)
-	s := newSender(Config{MaxInFlight: 2, MaxInFlightPerSubscription: 1, ConnectionAge: time.Minute}, g)
-	defer s.pool.close()
-	hook := "https://rebind.test:" + port + "/"
-	if err := g.checkTarget(t.Context(), hook); err != nil {
-		t.Fatalf("the public address was refused: %v", err)
+	open, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
 	}
-	req, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, hook, nil)
-	err := s.sendOnce(req)
-	if !errors.Is(err, errProhibited) || hit {
-		t.Errorf("got %v, connected: %v", err, hit)
+	defer func() { _ = open.Close() }()
+	_, port, _ := net.SplitHostPort(open.Addr().String())
+	const public = "93.184.216.34"
+	event := fsm.Batch{ContentType: "application/json", JSON: true, Events: [][]byte{[]byte("1")}, To: "5", Tail: "5"}
+	for name, c := range map[string]struct {
+		before, then string // addresses
+		insecure     bool
+	}{
+		"from public to this machine":      {public, "127.0.0.1", false},
+		"from no name to this machine":     {"", "127.0.0.1", false},
+		"to several of this machine":       {public, "127.0.0.2 127.0.0.1 ::1", false},
+		"to this machine as IPv6":          {public, "::1", false},
+		"to an IPv4-mapped address":        {public, "::ffff:127.0.0.1", false},
+		"to NAT64 of this machine":         {public, "64:ff9b::7f00:1", false},
+		"to no address":                    {public, "0.0.0.0", false},
+		"to a private network":             {public, "10.0.0.1", false},
+		"to the metadata of a cloud":       {public, "169.254.169.254", false},
+		"from this machine to metadata":    {"127.0.0.1", "169.254.169.254", true},
+		"from this machine to a link":      {"127.0.0.1", "169.254.1.1 fe80::1", true},
+		"from this machine to mapped":      {"127.0.0.1", "::ffff:169.254.169.254", true},
+		"from this machine to NAT64 of it": {"127.0.0.1", "64:ff9b::169.254.169.254", true},
+	} {
+		for _, mode := range fsm.Modes {
+			t.Run(name+" by a "+string(mode), func(t *testing.T) {
+				resolver, names := startNames(t, map[string][][]string{"rebind.test": {strings.Fields(c.before)}})
+				f := start(t, newMemStore(), func(cfg *Config) {
+					cfg.AllowInsecure, cfg.resolver, cfg.ReadBatch = c.insecure, resolver, reads(event)
+				})
+				hook := "https://rebind.test:" + port + "/"
+				if err := f.CheckTarget(t.Context(), hook); err != nil {
+					t.Fatalf("it was refused before: %v", err)
+				}
+				names.become("rebind.test", strings.Fields(c.then))
+				sub := f.store.pushSub(hook, func(s *fsm.Subscription) { s.Mode, s.Signature = mode, "" })
+				f.Deliver(f.store.event(sub, "/s/1", "0005"))
+				f.store.untilCalls(t, "Fail", 1)
+				f.stop()
+				want := "the host leads to a prohibited address"
+				if got := f.store.fails()[0].failure.Reason; got != want {
+					t.Errorf("the attempt failed as %q, want %q", got, want)
+				}
+			})
+		}
+	}
+	_ = open.(*net.TCPListener).SetDeadline(time.Now().Add(100 * time.Millisecond))
+	if _, err := open.Accept(); err == nil {
+		t.Error("a connection was made")
+	}
+}
+
+// TestANameThatWasForbiddenIsRefusedWithoutADial holds the other way round: the name leads to a public address, if at
+// all, only once the subscription has been refused.
+func TestANameThatWasForbiddenIsRefusedWithoutADial(t *testing.T) {
+	resolver, names := startNames(t, map[string][][]string{"rebind.test": {{"127.0.0.1"}}})
+	g := newGuard(false, nil, resolver)
+	if g.checkTarget(t.Context(), "https://rebind.test/") == nil {
+		t.Error("it was allowed before")
+	}
+	names.become("rebind.test", []string{"93.184.216.34"})
+	if err := g.checkTarget(t.Context(), "https://rebind.test/"); err != nil {
+		t.Errorf("it is refused: %v", err)
 	}
 }
 
