@@ -36,7 +36,7 @@ func (Reader) readAuthorization(o web.Object) (setting, error) {
 		a, err = readParameter(o)
 	default:
 		if a.Secret, err = web.Value[string](raw, name, "a string, or an object with query and token"); err == nil {
-			err = checkSecret(name, a.Secret)
+			err = cmp.Or(checkSecret(name, a.Secret), checkHeaderValue(name, a.Secret))
 		}
 	}
 	return always(func(sub *fsm.Subscription) { sub.Authorization = a }), err
@@ -69,7 +69,7 @@ func checkSecret(name, secret string) error {
 	if strings.TrimSpace(secret) == "" {
 		return refusal.New(fsm.CodeInvalidRequest, "%s is empty", name)
 	}
-	return checkHeaderValue(name, secret)
+	return checkText(name, secret)
 }
 
 // checkAuthorization refuses an authorization beside another one, or one that makes the headers too large.

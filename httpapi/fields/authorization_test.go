@@ -115,6 +115,8 @@ func TestARefusedAuthorizationIsNamedAndChangesNothing(t *testing.T) {
 		{`"authorization":["hush"]`, "authorization must be a string, or an object"},
 		{`"authorization":""`, "authorization is empty"},
 		{`"authorization":" "`, "authorization is empty"},
+		{`"authorization":" Bearer hush"`, "authorization begins or ends with a space"},
+		{`"authorization":"Bearer hush "`, "authorization begins or ends with a space"},
 		{`"authorization":"hush\r\nX-A: hush"`, "authorization has a control character"},
 		{`"authorization":"hush\u0000"`, "authorization has a control character"},
 		{`"authorization":"` + strings.Repeat("x", 4097) + `"`, "authorization is longer than 4096 bytes"},

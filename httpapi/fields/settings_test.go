@@ -549,6 +549,9 @@ func TestARefusedSettingIsNamedAndChangesNothing(t *testing.T) {
 		{`"headers":{"X-A":"hush\thush"}`, "headers.X-A has a control character"},
 		{`"headers":{"X-A":"hush\u007f"}`, "headers.X-A has a control character"},
 		{`"headers":{"X-A":"hush\u0085"}`, "headers.X-A has a control character"},
+		{`"headers":{"X-A":" hush"}`, "headers.X-A begins or ends with a space"},
+		{`"headers":{"X-A":"hush "}`, "headers.X-A begins or ends with a space"},
+		{`"headers":{"X-A":" "}`, "headers.X-A begins or ends with a space"},
 		{`"headers":` + members(1, "X-%d", 4097), "headers.X-0 is longer than 4096 bytes"},
 		{`"headers":` + members(21, "X-%d", 1), "headers must have at most 20 names"},
 		{`"headers":` + members(2, "X-%d", 4094), "headers must have at most 8192 bytes of names and values"},
@@ -564,7 +567,9 @@ func TestARefusedSettingIsNamedAndChangesNothing(t *testing.T) {
 		"Host", "content-length", "Content-Type", "Content-Encoding", "TRANSFER-ENCODING", "Connection", "Upgrade",
 		"TE", "Trailer", "Keep-Alive", "Proxy-Authorization", "Proxy-Connection", "user-agent", "Webhook-Id",
 		"webhook-signature", "Reveille-Stream", "X-Forwarded-For", "x-ojs-signature", "traceparent", "TraceState",
-		"Expect", "Accept-Encoding", "ce-id", "Ce-Anything",
+		"Expect", "Accept-Encoding", "ce-id", "Ce-Anything", "Origin", "ORIGIN", "WebHook-Request-Origin",
+		"webhook-request-callback", "WebHook-Allowed-Origin", "Webhook_Signature", "content_length",
+		"Transfer_Encoding", "X_Forwarded_For", "Forwarded",
 	} {
 		both = append(both, refused{
 			fmt.Sprintf(`"headers":{%q:"hush"}`, name),

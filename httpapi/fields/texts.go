@@ -25,11 +25,11 @@ const (
 )
 
 // reservedHeaders are the headers that a subscription cannot have. Reveille or its HTTP client sets them, or they say
-// how to read or answer the request. A name that ends in "-" is a prefix.
+// who sends the request and how to read or answer it. A name that ends in "-" is a prefix.
 var reservedHeaders = []string{
-	"Accept-Encoding", "Ce-", "Connection", "Content-Encoding", "Content-Length", "Content-Type", "Expect", "Host",
-	"Keep-Alive", "Proxy-", "Reveille-", "Te", "Traceparent", "Tracestate", "Trailer", "Transfer-Encoding", "Upgrade",
-	"User-Agent", "Webhook-", "X-Forwarded-", "X-Ojs-",
+	"Accept-Encoding", "Ce-", "Connection", "Content-Encoding", "Content-Length", "Content-Type", "Expect", "Forwarded",
+	"Host", "Keep-Alive", "Origin", "Proxy-", "Reveille-", "Te", "Traceparent", "Tracestate", "Trailer",
+	"Transfer-Encoding", "Upgrade", "User-Agent", "Webhook-", "X-Forwarded-", "X-Ojs-",
 }
 
 // texts is a merge patch (RFC 7396) of a map of strings: nil removes a key, and a nil map removes all keys.
@@ -130,8 +130,17 @@ func (patch texts) canonical() (texts, error) {
 	return canonical, nil
 }
 
-// checkHeaderValue refuses what cannot be the value of a header. The argument name is the name of the field.
+// checkHeaderValue refuses what cannot be the value of a header. The argument name is the name of the field. A space at
+// an end is no part of a value: it would not be sent.
 func checkHeaderValue(name, text string) error {
+	if text != strings.Trim(text, " ") {
+		return refusal.New(fsm.CodeInvalidRequest, "%s begins or ends with a space", name)
+	}
+	return checkText(name, text)
+}
+
+// checkText refuses a text that is too long for a request, or that could end a line of it.
+func checkText(name, text string) error {
 	switch {
 	case len(text) > maxHeaderValue:
 		return refusal.New(fsm.CodeInvalidRequest, "%s is longer than %d bytes", name, maxHeaderValue)
@@ -148,8 +157,10 @@ func headerBytes(headers map[string]string) (n int) {
 	return n
 }
 
-// settable says whether a subscription can have a header of this canonical name.
+// settable says whether a subscription can have a header of this canonical name. Servers that hand headers on as
+// variables take "_" for "-" (CGI, RFC 3875, section 4.1.18).
 func settable(header string) bool {
+	header = http.CanonicalHeaderKey(strings.ReplaceAll(header, "_", "-"))
 	return !slices.ContainsFunc(reservedHeaders, func(name string) bool {
 		return header == name || strings.HasSuffix(name, "-") && strings.HasPrefix(header, name)
 	})
