@@ -2,6 +2,10 @@
 // without the race detector, beside a real redis-server and the real reference server. While an attack goes on, a
 // subscription that has nothing to do with it must get every wake, and the process must stay below stated bounds.
 //
+// Other attacks want more of it than it gives: requests beyond a rate, or headers that are not theirs. Names that lead
+// elsewhere once they have been checked need a resolver, which the built program takes from the machine: package
+// dispatcher has that one.
+//
 // Without ATTACK=full the numbers are smaller, and memory, files and that no wake is lost are what is asserted. In the
 // short form (go test -short) they are tiny, and most attacks are on the same process. ATTACK=full (make attack) takes
 // the full numbers and asserts times as well.
