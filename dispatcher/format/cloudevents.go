@@ -29,10 +29,11 @@ type cloudEventBinary struct{}
 // Most implements layout.
 func (cloudEventBinary) Most(Delivery) int { return 1 }
 
+// A request must have a body (CloudEvents webhook spec 2.1). So an event without data has the structured mode.
 func (cloudEventBinary) lay(h http.Header, d Delivery) ([]byte, error) {
 	e, err := envelopeOf(d, 0)
-	if err != nil {
-		return nil, err
+	if err != nil || len(e.data) == 0 {
+		return cloudEvent{}.lay(h, d)
 	}
 	for name, text := range e.attributes {
 		if name == contentTypeAttribute {

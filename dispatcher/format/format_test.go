@@ -3,6 +3,7 @@ package format
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"reveille/fsm"
 )
@@ -39,5 +40,47 @@ func TestWhatALaterVersionStoredIsAnErrorThatNamesIt(t *testing.T) {
 				t.Errorf("got %v, want %s", err, tc.want)
 			}
 		})
+	}
+}
+
+// TestEveryRequestHasABodyAndItsType holds that of each format, whatever is in the stream, also of test deliveries. The
+// events have nothing or little for a body.
+func TestEveryRequestHasABodyAndItsType(t *testing.T) {
+	batches := map[string]fsm.Batch{
+		"an object":                          jsonBatch(`{}`),
+		"a number":                           jsonBatch(`0`),
+		"an empty text":                      jsonBatch(`""`),
+		"null":                               jsonBatch(`null`),
+		"a CloudEvent without data":          jsonBatch(least(``)),
+		"a CloudEvent whose data are null":   jsonBatch(least(`,"data":null`)),
+		"a CloudEvent with an empty text":    jsonBatch(least(`,"datacontenttype":"text/plain","data":""`)),
+		"a CloudEvent with no bytes":         jsonBatch(least(`,"data_base64":""`)),
+		"a CloudEvent with bytes of a type":  jsonBatch(least(`,"datacontenttype":"image/png","data_base64":"YQ=="`)),
+		"a CloudEvent with bytes of no type": jsonBatch(least(`,"data_base64":"YQ=="`)),
+		"bytes":                              {ContentType: "text/plain", Events: eventsOf("\x00")},
+		"bytes without a type":               {Events: eventsOf("\x00")},
+	}
+	for _, mode := range fsm.Modes {
+		for _, f := range fsm.Formats[mode] {
+			sub := fsm.Subscription{ID: "s", Mode: mode, Format: f, Secret: exampleSecret}.WithDefaults()
+			check := func(what string, of func(fsm.Subscription) (Format, error), d Delivery) {
+				t.Helper()
+				d.Secret, d.PublicURL, d.At = exampleSecret, publicURL, time.Unix(1704067200, 0)
+				format, err := of(sub)
+				if err != nil {
+					t.Fatal(err)
+				}
+				h, body, err := format.Request(d)
+				if err != nil || len(body) == 0 || len(h.Values("Content-Type")) != 1 || h.Get("Content-Type") == "" {
+					t.Errorf("%s of %s: %q with %v, %v", f, what, body, h, err)
+				}
+			}
+			for name, b := range batches {
+				b.From = "1002"
+				wake := fsm.Wake{Consumer: "s:%2Forders", Generation: "g", Primary: stream, Epoch: 3, Born: 7}
+				check(name, Of, Delivery{Wake: wake, ID: b.DeliveryID(wake), Batch: b})
+			}
+			check("a test", OfTest, Delivery{ID: "test_1", Batch: TestBatch(sub, "test_1", time.Unix(1704067200, 0))})
+		}
 	}
 }

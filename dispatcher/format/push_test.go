@@ -154,6 +154,7 @@ func TestTheVerdictOnEveryAnswerToEvents(t *testing.T) {
 	}{
 		{"200 has taken the events", 200, "", ``, done},
 		{"200 has taken them whatever its body says", 200, "", `{"done":false}`, done},
+		{"201 has taken them", 201, "", ``, done},
 		{"202 has taken them", 202, "", `not JSON`, done},
 		{"204 has taken them", 204, "", ``, done},
 		{"299 has taken them", 299, "", ``, done},
@@ -168,6 +169,15 @@ func TestTheVerdictOnEveryAnswerToEvents(t *testing.T) {
 			"503 waits as long as it says", 503, "7", ``,
 			Verdict{Class: ClassUnavailable, Reason: "status 503", RetryAfter: 7 * time.Second},
 		},
+		{
+			"502 waits as long as it says", 502, "7", ``,
+			Verdict{Class: ClassServerError, Reason: "status 502", RetryAfter: 7 * time.Second},
+		},
+		{
+			"504 waits as long as it says", 504, "7", ``,
+			Verdict{Class: ClassServerError, Reason: "status 504", RetryAfter: 7 * time.Second},
+		},
+		{"429 without Retry-After failed", 429, "", ``, Verdict{Class: ClassRateLimited, Reason: "status 429"}},
 		{"599 failed", 599, "", ``, Verdict{Class: ClassServerError, Reason: "status 599"}},
 		{"a switch of protocols failed", 101, "", ``, Verdict{Class: ClassInvalid, Reason: "status 101"}},
 		{"a status beyond 599 failed", 999, "", ``, Verdict{Class: ClassInvalid, Reason: "status 999"}},
