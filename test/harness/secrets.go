@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"net/url"
 	"regexp"
 	"slices"
 	"strings"
@@ -197,8 +198,13 @@ func (t *texts) learn(body string) {
 	for _, value := range asked.Headers {
 		t.add("a header of a subscription", value)
 	}
-	if text, ok := asked.Authorization.(string); ok {
-		_, credentials, _ := strings.Cut(text, " ")
+	switch by := asked.Authorization.(type) {
+	case string:
+		_, credentials, _ := strings.Cut(by, " ")
 		t.add("an authorization of a subscription", credentials)
+	case map[string]any:
+		token, _ := by["token"].(string)
+		t.add("an authorization of a subscription", token)
+		t.add("an authorization of a subscription", strings.ReplaceAll(url.QueryEscape(token), "+", "%20"))
 	}
 }

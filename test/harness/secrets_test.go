@@ -19,6 +19,7 @@ var secretSettings = map[string]string{
 func TestSecretsAreFoundInWhatAProgramWrites(t *testing.T) {
 	canaries.learn(`{"webhook":"http://127.0.0.1/hook?planted=key-in-a-query","headers":{"X-Key":"planted-header"},` +
 		`"authorization":"Token planted-credentials"}`)
+	canaries.learn(`{"authorization":{"query":"access_token","token":"planted token/of a query"}}`)
 	canaries.add("an event", `{"event":"planted in a stream"}`)
 	for _, c := range []struct{ name, line, want string }{
 		{"a token key", `{"msg":"` + TokenKey + `"}`, "a token key"},
@@ -44,6 +45,11 @@ func TestSecretsAreFoundInWhatAProgramWrites(t *testing.T) {
 		{"the query of a webhook", `POST http://127.0.0.1/hook?planted=key-in-a-query`, "the query of a webhook"},
 		{"a header of a subscription", `X-Key: planted-header`, "a header of a subscription"},
 		{"an authorization", `got planted-credentials`, "an authorization of a subscription"},
+		{"a token of a query", `got planted token/of a query`, "an authorization of a subscription"},
+		{
+			"a token in a query", `POST /hook?a=b&access_token=planted%20token%2Fof%20a%20query`,
+			"an authorization of a subscription",
+		},
 		{"an event", `starting with "{"event":"planted in a stream"}"`, "an event"},
 		{"a setting", `REVEILLE_REDIS_URL=redis://127.0.0.1`, "a setting with its key"},
 		{"a password in a setting", `REVEILLE_REDIS_PASSWORD=short`, "a setting with its key"},
