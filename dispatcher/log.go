@@ -118,7 +118,7 @@ func (l *deliveryLog) attempted(a fsm.Attempt) {
 				zap.String("stream", a.Wake.Primary), zap.Int("status", a.Status), zap.Duration("took", a.Took))
 		}
 	case fsm.AttemptRetired:
-		l.warn(a, "webhook answered 410: its consumers get nothing until the subscription is resumed")
+		l.warn(a, "webhook answered 410: the subscription gets nothing until it is resumed")
 	case fsm.AttemptBlocked:
 		if a.Blocked == fsm.BlockedUnknown {
 			l.warn(a, "this version cannot deliver for a subscription: its wakes wait")

@@ -1,6 +1,7 @@
 package dispatcher
 
 import (
+	"fmt"
 	"net/http"
 	"testing"
 	"testing/synctest"
@@ -116,4 +117,65 @@ func TestAPauseHoldsForWhatIsBeingRead(t *testing.T) {
 			t.Errorf("the endpoint is not probed: %+v", p.consumer(waits[0]))
 		}
 	})
+}
+
+// TestA410StopsTheSubscription holds that no stream of it gets a request any more, by whichever replica, until it is
+// resumed or has another webhook. Another subscription goes on, also at the same endpoint.
+func TestA410StopsTheSubscription(t *testing.T) {
+	for name, end := range map[string]func(r *rated, f *fixture, sub fsm.Subscription){
+		"resumed": func(r *rated, f *fixture, sub fsm.Subscription) { f.resume(r.t, sub.ID) },
+		"has another webhook": func(r *rated, _ *fixture, sub fsm.Subscription) {
+			_, err := r.store.other.ChangeSubscription(r.t.Context(), sub.ID,
+				func(s fsm.Subscription) (fsm.Subscription, error) {
+					s.Webhook = "http://" + hostB + "/hook"
+					return s, nil
+				})
+			if err != nil {
+				r.t.Error(err)
+			}
+			pass(2 * pauseStep)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			withRate(t, func(r *rated) {
+				gone := true
+				r.hook.answer = func(_ int, w http.ResponseWriter, req *http.Request) {
+					r.mu.Lock()
+					defer r.mu.Unlock()
+					r.came[req.Host] = append(r.came[req.Host], time.Now())
+					if gone && req.URL.Path == "/hook" {
+						w.WriteHeader(http.StatusGone)
+						return
+					}
+					answersDone(w)
+				}
+				f, g := r.start(0), r.start(0)
+				sub := r.subscribe("s", hostA, 0)
+				other := r.store.addSubscription("other", "http://"+hostA+"/other")
+				r.events(f, sub, 1)
+				pass(time.Second)
+				for i := 1; i < 5; i++ {
+					[]*fixture{f, g}[i%2].Deliver(r.store.event(sub, fmt.Sprintf("/s/%d", i), "0001"))
+				}
+				r.events(f, other, 3)
+				pass(time.Hour)
+				if n := len(r.to(hostA)); n != 1+3 {
+					t.Errorf("%d requests came", n)
+				}
+				if c := r.store.consumer("s:%2Fs%2F3"); c.Held != fsm.BlockedRetired || c.Attempt != 0 {
+					t.Errorf("one that waits is %+v", c)
+				}
+				r.mu.Lock()
+				gone = false
+				r.mu.Unlock()
+				end(r, f, sub)
+				pass(time.Second)
+				if n := len(r.to(hostA)) + len(r.to(hostB)) - 4; n < 4 {
+					t.Errorf("%d of those that waited came", n)
+				}
+				f.stop()
+				g.stop()
+			})
+		})
+	}
 }

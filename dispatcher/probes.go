@@ -53,7 +53,7 @@ func (d *Dispatcher) carryProbes(ctx context.Context, down map[string]*probing) 
 		return
 	}
 	for _, sub := range store.Catalog().All() {
-		if !overdue[sub.Generation] || sub.Paused || !d.mayDeliver(sub) ||
+		if !overdue[sub.Generation] || sub.Stopped() || !d.mayDeliver(sub) ||
 			!store.Ownership().Owns(store.PartitionOf(sub.ID)) {
 			continue
 		}

@@ -63,7 +63,11 @@ func (d *Dispatcher) tell(ctx context.Context, a *attempt) (fsm.Outcome, error) 
 		return d.wait(ctx, w, v.Blocked, v.Wait)
 	case fsm.AttemptAbandoned:
 		return fsm.Outcome{}, nil
-	case fsm.AttemptFailed, fsm.AttemptRetired:
+	case fsm.AttemptRetired:
+		if err := d.retire(ctx, a.sub); err != nil {
+			return fsm.Outcome{}, err
+		}
+	case fsm.AttemptFailed:
 	}
 	b := a.delivery.Batch
 	f := fsm.Failure{
@@ -85,7 +89,7 @@ func (d *Dispatcher) wait(
 	over := false
 	switch {
 	case err != nil:
-	case why == fsm.BlockedPaused:
+	case why == fsm.BlockedPaused, why == fsm.BlockedRetired:
 		over, err = d.resumed(ctx, w)
 	case why == fsm.BlockedConsent:
 		over, err = d.consented(ctx, w)

@@ -27,6 +27,9 @@ type Store interface {
 	ChangeConsent(
 		ctx context.Context, sub fsm.Subscription, change func(was fsm.Consent, now time.Time) (fsm.Consent, error),
 	) (fsm.Subscription, error)
+	// RetireSubscription notes that the endpoint of a subscription has answered 410. Another Generation or Webhook is
+	// fsm.ErrNotFound.
+	RetireSubscription(ctx context.Context, sub fsm.Subscription) error
 }
 
 // DeliveryStore drives the deliveries.

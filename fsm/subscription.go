@@ -69,6 +69,8 @@ type Subscription struct {
 	Paused bool
 	// PausedAt is when it was Paused; zero if it is not Paused, or if that time was not noted.
 	PausedAt time.Time
+	// Retired is true if the endpoint has answered 410, until the subscription is resumed or has another webhook.
+	Retired bool
 	// Consent is what the endpoint has said about deliveries. It is no part of the configuration. Another webhook makes
 	// it void.
 	Consent Consent
@@ -159,14 +161,24 @@ func (s Subscription) Equal(o Subscription) bool {
 	return same && s.ID == o.ID && s.Generation == o.Generation && s.Owner == o.Owner && s.Secret == o.Secret &&
 		s.Previous.Secret == o.Previous.Secret && s.Previous.Until.Equal(o.Previous.Until) &&
 		s.CreatedAt.Equal(o.CreatedAt) && s.Version == o.Version && s.Revision == o.Revision && s.Told == o.Told &&
-		s.Paused == o.Paused && s.PausedAt.Equal(o.PausedAt) && s.Consent.Equal(o.Consent)
+		s.Paused == o.Paused && s.PausedAt.Equal(o.PausedAt) && s.Retired == o.Retired &&
+		s.Consent.Equal(o.Consent)
 }
 
-// ConsentAsOf has no consent that was given for another webhook. The argument was is the subscription before the
+// Stopped says whether nothing is delivered until the subscription is resumed.
+func (s Subscription) Stopped() bool { return s.Paused || s.Retired }
+
+// Resumed is the subscription once it is resumed.
+func (s Subscription) Resumed() Subscription {
+	s.Paused, s.Retired = false, false
+	return s
+}
+
+// SaidAsOf has nothing that the endpoint of another webhook has said. The argument was is the subscription before the
 // change.
-func (s Subscription) ConsentAsOf(was Subscription) Subscription {
+func (s Subscription) SaidAsOf(was Subscription) Subscription {
 	if s.Webhook != was.Webhook {
-		s.Consent = Consent{}
+		s.Consent, s.Retired = Consent{}, false
 	}
 	return s
 }

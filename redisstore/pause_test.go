@@ -1,10 +1,12 @@
 package redisstore_test
 
 import (
+	"errors"
 	"testing"
 	"time"
 
 	"reveille/fsm"
+	"reveille/fsm/spec/memstore"
 	"reveille/redisstore"
 )
 
@@ -70,5 +72,60 @@ func TestAPauseIsStoredAndEndsWithAResumption(t *testing.T) {
 	resume(0)
 	if got := revision(); got != was {
 		t.Errorf("a second resumption changed it: revision %d after %d", got, was)
+	}
+}
+
+// TestASubscriptionIsRetiredUntilItIsResumed holds of both stores. An answer to an earlier subscription or webhook does
+// not retire it, and another webhook is not retired.
+func TestASubscriptionIsRetiredUntilItIsResumed(t *testing.T) {
+	t.Parallel()
+	db := memstore.New(memstore.Options{})
+	server := redisstore.EmptyRedis(t)
+	for name, replicas := range map[string][2]eitherStore{
+		"redis":  {open(t, server.URL, 4), open(t, server.URL, 4)},
+		"memory": {db.Replica("a"), db.Replica("b")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx, one, two := t.Context(), replicas[0], replicas[1]
+			sub, _, err := one.CreateSubscription(ctx, subscription("s"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			is := func(want bool) {
+				t.Helper()
+				if err := two.RefreshCatalog(ctx); err != nil {
+					t.Fatal(err)
+				}
+				if now, _ := two.Catalog().Get("s"); now.Retired != want || now.Stopped() != want || now.Paused {
+					t.Errorf("it is %+v", now)
+				}
+			}
+			retire := func(sub fsm.Subscription, want error) {
+				t.Helper()
+				if err := one.RetireSubscription(ctx, sub); !errors.Is(err, want) {
+					t.Error(err)
+				}
+			}
+			earlier, elsewhere := sub, sub
+			earlier.Generation, elsewhere.Webhook = "earlier", "https://example.com/before"
+			retire(earlier, fsm.ErrNotFound)
+			retire(elsewhere, fsm.ErrNotFound)
+			is(false)
+			retire(sub, nil)
+			retire(sub, nil)
+			is(true)
+			if _, _, err := two.ResumeSubscription(ctx, "s"); err != nil {
+				t.Error(err)
+			}
+			is(false)
+			retire(sub, nil)
+			if _, err := two.ChangeSubscription(ctx, "s", func(s fsm.Subscription) (fsm.Subscription, error) {
+				s.Webhook = "https://example.com/another"
+				return s, nil
+			}); err != nil {
+				t.Error(err)
+			}
+			is(false)
+		})
 	}
 }

@@ -44,6 +44,7 @@ type storedSubscription struct {
 	Told     bool  `json:"told,omitempty"`
 	Paused   bool  `json:"paused"`
 	PausedAt int64 `json:"paused_at"` // milliseconds
+	Retired  bool  `json:"retired"`
 	// Consent is null if it was never asked for.
 	Consent *storedConsent `json:"consent"`
 }
@@ -97,7 +98,8 @@ func encodeSubscription(s fsm.Subscription, was string) (string, error) {
 		Previous: s.Previous.Secret, Until: untilMillis(s.Previous),
 		Auth: s.Authorization.Secret, AuthQuery: s.Authorization.Query,
 		Metadata: s.Metadata, CreatedAt: s.CreatedAt.UnixMicro(), Version: s.Version, Revision: s.Revision,
-		Told: s.Told, Paused: s.Paused, PausedAt: millisOf(s.PausedAt), Consent: storeConsent(s.Consent),
+		Told: s.Told, Paused: s.Paused, PausedAt: millisOf(s.PausedAt), Retired: s.Retired,
+		Consent: storeConsent(s.Consent),
 	})
 	if err == nil && was != "" {
 		fields := map[string]json.RawMessage{}
@@ -133,7 +135,8 @@ func decodeSubscription(s string) (fsm.Subscription, error) {
 		Retry:  ofMillis(r.Retry), Rate: r.Rate, Headers: r.Headers,
 		Authorization: fsm.Authorization{Query: r.AuthQuery, Secret: r.Auth},
 		Metadata:      r.Metadata, CreatedAt: time.UnixMicro(r.CreatedAt), Version: r.Version,
-		Revision: r.Revision, Told: r.Told, Paused: r.Paused, PausedAt: moment(r.PausedAt), Consent: r.Consent.read(),
+		Revision: r.Revision, Told: r.Told, Paused: r.Paused, PausedAt: moment(r.PausedAt), Retired: r.Retired,
+		Consent: r.Consent.read(),
 	}.WithDefaults(), nil // missing fields get the defaults of the mode
 }
 

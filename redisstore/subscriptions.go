@@ -104,6 +104,18 @@ func (s *Store) ChangeConsent(
 	})
 }
 
+// RetireSubscription implements dispatcher.Store.
+func (s *Store) RetireSubscription(ctx context.Context, sub fsm.Subscription) error {
+	_, err := s.changeAt(ctx, sub.ID, func(now fsm.Subscription, _ clock) (fsm.Subscription, error) {
+		if now.Generation != sub.Generation || now.Webhook != sub.Webhook {
+			return now, fsm.ErrNotFound
+		}
+		now.Retired = true
+		return now, nil
+	})
+	return err
+}
+
 // clock returns the time. It asks Redis in the first call only.
 type clock = func() (time.Time, error)
 
@@ -128,7 +140,7 @@ func (s *Store) changeAt(
 		if err != nil {
 			return fsm.Subscription{}, err
 		}
-		if next = next.ConsentAsOf(was); next.Equal(was) {
+		if next = next.SaidAsOf(was); next.Equal(was) {
 			return was, nil
 		}
 		if next.Previous.Secret != "" || next.Paused != was.Paused {
@@ -177,10 +189,9 @@ func (s *Store) ResumeSubscription(ctx context.Context, id string) (n int, o fsm
 	if !ok {
 		return 0, o, fsm.ErrNotFound
 	}
-	if sub.Paused {
+	if sub.Stopped() {
 		sub, err = s.ChangeSubscription(ctx, id, func(now fsm.Subscription) (fsm.Subscription, error) {
-			now.Paused = false
-			return now, nil
+			return now.Resumed(), nil
 		})
 		if err != nil {
 			return 0, o, err

@@ -65,6 +65,7 @@ type subscriptionBody struct {
 	// Paused is true until an operator resumes the subscription.
 	Paused      bool       `json:"paused,omitempty"`
 	PausedSince *time.Time `json:"paused_since,omitempty"`
+	retired     bool
 	// Consent is left out if no endpoint is asked for it.
 	Consent *fields.Consent `json:"consent,omitempty"`
 	// The fields below are only in the answer about one subscription. LastAttempt is the latest attempt in the delivery
@@ -87,7 +88,7 @@ func subscriptionBodyOf(sub fsm.Subscription, backfills map[string]fsm.Backfill)
 		Rate:   sub.Rate,
 		Events: sub.Filter.Events, TypePath: sub.Filter.TypePath, Filter: sub.Filter.Values,
 		Description: sub.Description, CreatedAt: sub.CreatedAt.UTC(),
-		Paused: sub.Paused, PausedSince: web.Time(sub.PausedAt),
+		Paused: sub.Paused, PausedSince: web.Time(sub.PausedAt), retired: sub.Retired,
 	}
 	if sub.Mode == fsm.ModePush {
 		b.Format = sub.Format
@@ -160,7 +161,7 @@ func (b *subscriptionBody) count(t fsm.Tally) {
 // judge says what is wrong with the consumers and the endpoint, and since when.
 func (b *subscriptionBody) judge(t fsm.Tally, e fsm.EndpointNow) {
 	switch b.Condition = e.Condition(); {
-	case t.Retired > 0:
+	case t.Retired > 0 || b.retired:
 		b.Condition = fsm.ConditionRetired
 	case b.Condition == fsm.ConditionOK && t.Failing > 0:
 		b.Condition = fsm.ConditionFailing

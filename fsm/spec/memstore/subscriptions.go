@@ -97,6 +97,20 @@ func (s *Store) ChangeConsent(
 	return stored, err
 }
 
+// RetireSubscription implements dispatcher.Store.
+func (s *Store) RetireSubscription(ctx context.Context, sub fsm.Subscription) error {
+	return s.call(ctx, func(t *tx) error {
+		there, known := t.subs[sub.ID]
+		if !known || there.Generation != sub.Generation || there.Webhook != sub.Webhook {
+			return fsm.ErrNotFound
+		}
+		next := there
+		next.Retired = true
+		t.change(there, next)
+		return nil
+	}, "RetireSubscription", sub)
+}
+
 // RotateSecret implements control.Store.
 func (s *Store) RotateSecret(ctx context.Context, id string, r fsm.Rotation) (stored fsm.Subscription, err error) {
 	err = s.call(ctx, func(t *tx) error {
@@ -118,7 +132,7 @@ func (t *tx) changed(was, next fsm.Subscription) fsm.Subscription {
 
 // change stores another form of a subscription, unless it is unchanged. It returns what is stored.
 func (t *tx) change(was, next fsm.Subscription) fsm.Subscription {
-	if next = next.ConsentAsOf(was); !next.Equal(was) {
+	if next = next.SaidAsOf(was); !next.Equal(was) {
 		next.Previous = next.Previous.Unexpired(t.now())
 		next = next.PausedAsOf(t.now(), was)
 		next.Revision++
@@ -209,9 +223,8 @@ func (s *Store) ResumeSubscription(ctx context.Context, id string) (n int, o fsm
 		if !there {
 			return fsm.ErrNotFound
 		}
-		if resumed := sub; sub.Paused {
-			resumed.Paused = false
-			t.changed(sub, resumed)
+		if sub.Stopped() {
+			t.changed(sub, sub.Resumed())
 		}
 		t.each(sub, func(p *partition, c fsm.Consumer) {
 			if c, e, ok := spec.Resume(c, t.env(p, c.ID)); ok {
