@@ -10,6 +10,8 @@ import (
 	"syscall"
 
 	"code.dny.dev/ssrf"
+
+	"reveille/fsm"
 )
 
 // errProhibited is the cause of an error about an address that wakes may not be sent to.
@@ -82,7 +84,7 @@ func newGuard(allowInsecure bool, allow []netip.Prefix, resolver *net.Resolver) 
 // judge returns an error that wraps errProhibited if wakes may not be sent to an address, or to the IPv4 address that
 // it carries.
 func (g *guard) judge(ip netip.Addr) error {
-	ip = translated(ip.WithZone(""))
+	ip = fsm.Translated(ip.WithZone(""))
 	if err := g.judgeOne(ip); err != nil {
 		return err
 	}
@@ -100,18 +102,6 @@ func (g *guard) judgeOne(ip netip.Addr) error {
 		return fmt.Errorf("%w: %s is %s", errProhibited, ip, kindOf(ip))
 	}
 	return nil
-}
-
-// translated returns the IPv4 address that an IPv6 address stands for: IPv4-mapped (RFC 4291), or through NAT64 (RFC
-// 6052). It returns any other address unchanged. Whole ranges that carry IPv4 addresses, such as 6to4 and Teredo, are
-// not for public use, so the guardian refuses them.
-func translated(ip netip.Addr) netip.Addr {
-	ip = ip.Unmap()
-	if ssrf.IPv6NAT64Prefix.Contains(ip) {
-		b := ip.As16()
-		return netip.AddrFrom4([4]byte(b[12:]))
-	}
-	return ip
 }
 
 // tunneled returns the IPv4 address to which ISATAP sends the packets of an IPv6 address. Such an IPv6 address can have

@@ -1,11 +1,9 @@
 package dispatcher
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"net/url"
 	"strconv"
@@ -13,7 +11,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"golang.org/x/net/idna"
+	"reveille/fsm"
 )
 
 const (
@@ -111,14 +109,7 @@ func (g *guard) parseTarget(raw string) (target, error) {
 }
 
 // origin is the scheme, host and port of the URL, in the same form however they are written.
-func (t target) origin() string {
-	ports := map[string]string{"https": "443", "http": "80"}
-	host, port := t.name, cmp.Or(strings.TrimLeft(t.url.Port(), "0"), ports[t.url.Scheme])
-	if t.addr.IsValid() {
-		host = translated(t.addr).String()
-	}
-	return t.url.Scheme + "://" + net.JoinHostPort(host, port)
-}
+func (t target) origin() string { return fsm.Origin(t.url) }
 
 // requestURL returns a webhook URL as it goes into a request. In the path and the query, spaces, control characters and
 // bytes beyond ASCII are percent-encoded, as a browser does (RFC 3987, section 3.1). The rest stays as it was written.
@@ -159,7 +150,7 @@ func (g *guard) parseHost(u *url.URL) (target, error) {
 	if ip, err := netip.ParseAddr(host); err == nil && ip.Is4() {
 		return target{url: u, addr: ip}, g.judgeLiteral(ip)
 	}
-	name, err := asciiName(host)
+	name, err := fsm.HostName(host)
 	if err != nil {
 		return target{}, err
 	}
@@ -181,38 +172,6 @@ func (g *guard) judgeLiteral(ip netip.Addr) error {
 		return fmt.Errorf("is not allowed: %w", err)
 	}
 	return nil
-}
-
-// asciiName returns a host name as it goes to the resolver: in lower case, without a dot at its end. It maps names
-// beyond ASCII as net/http does, so digits and dots in disguise come out as plain ones.
-func asciiName(host string) (string, error) {
-	name := host
-	for i := range len(host) {
-		if host[i] >= 0x80 {
-			var err error
-			if name, err = idna.Lookup.ToASCII(host); err != nil {
-				return "", errors.New("is not a valid host name")
-			}
-			break
-		}
-	}
-	name = strings.ToLower(strings.TrimSuffix(name, "."))
-	if len(name) > 253 {
-		return "", errors.New("is longer than 253 characters")
-	}
-	for label := range strings.SplitSeq(name, ".") {
-		if label == "" || len(label) > 63 {
-			return "", errors.New("is not a valid host name: between dots there are 1 to 63 characters")
-		}
-		for i := range len(label) {
-			switch c := label[i]; {
-			case 'a' <= c && c <= 'z', '0' <= c && c <= '9', c == '-', c == '_':
-			default:
-				return "", fmt.Errorf("is not a valid host name: %q is not allowed in it", c)
-			}
-		}
-	}
-	return name, nil
 }
 
 // endsInNumber is the URL standard's "ends in a number" check. Some resolvers read such hosts as IPv4 addresses:
