@@ -29,11 +29,11 @@ const releaseTime = time.Minute
 // trouble, the store says whether a delivery may begin. The store knows what other replicas saw a moment ago, and what
 // an operator asked for.
 func (d *Dispatcher) allowEndpoint(ctx context.Context, a *attempt) bool {
-	e, now, trouble := d.cfg.Store.Endpoints().Get(a.wake.Generation)
-	if !trouble || !e.LeftAlone(now) {
+	e := d.cfg.Store.Endpoints().Of(a.sub)
+	if !e.LeftAlone(e.Now) {
 		return true
 	}
-	if wait := d.cfg.Store.Endpoints().Ahead(a.wake.Generation); wait > 0 {
+	if wait, told := d.cfg.Store.Endpoints().Paused(a.sub); wait > 0 && !told {
 		return d.hold(a, e, wait)
 	}
 	ctx, cancel := context.WithTimeout(ctx, reportTimeout)
@@ -45,17 +45,27 @@ func (d *Dispatcher) allowEndpoint(ctx context.Context, a *attempt) bool {
 		return a.ends(format.Verdict{Result: fsm.AttemptAbandoned})
 	case err != nil:
 		d.noteStore(err)
-		return d.hold(a, e, max(fsm.ProbePause, e.Wait(now)))
+		return d.hold(a, e, max(fsm.ProbePause, e.Wait(e.Now)))
 	case !probe.Allowed:
 		return d.hold(a, e, probe.Wait)
 	}
 	return true
 }
 
+// allowOrigin holds a delivery back if its origin has asked to wait since allowEndpoint: prepare may have read for a
+// while. Another subscription may have got that answer. A test delivery is sent all the same.
+func (d *Dispatcher) allowOrigin(_ context.Context, a *attempt) bool {
+	wait, _ := d.cfg.Store.Endpoints().Paused(a.sub)
+	if a.test || wait <= 0 {
+		return true
+	}
+	return d.hold(a, d.cfg.Store.Endpoints().Of(a.sub), wait)
+}
+
 // hold ends an attempt because its delivery must wait for the endpoint.
-func (d *Dispatcher) hold(a *attempt, e fsm.Endpoint, wait time.Duration) bool {
+func (d *Dispatcher) hold(a *attempt, e fsm.EndpointNow, wait time.Duration) bool {
 	again := a.wake.Attempt > 1
-	spread := min(time.Duration(d.cfg.Store.Endpoints().Hold(a.wake.Generation, again))*heldPace, heldSpread)
+	spread := min(time.Duration(d.cfg.Store.Endpoints().Hold(a.sub, again))*heldPace, heldSpread)
 	if again {
 		wait += retryLag
 	}
@@ -70,8 +80,9 @@ func (d *Dispatcher) hold(a *attempt, e fsm.Endpoint, wait time.Duration) bool {
 // end of the trouble is stored before the consumers are released. So either this delivery is held before that release,
 // which then includes it, or recovered sees the end. This replica must have heard of that end.
 func (d *Dispatcher) recovered(w fsm.Wake) bool {
-	e, now, trouble := d.cfg.Store.Endpoints().Get(w.Generation)
-	return !trouble || !e.LeftAlone(now)
+	sub, ok := subscriptionOf(d.cfg.Store.Catalog(), w)
+	e := d.cfg.Store.Endpoints().Of(sub)
+	return !ok || !e.LeftAlone(e.Now)
 }
 
 // noteEndpoint tells the store what an attempt says about its endpoint, if that is news. Even if this call fails, the
@@ -118,9 +129,9 @@ func (d *Dispatcher) tellEndpoint(ctx context.Context, a *attempt) error {
 	case (a.failed || f.Refused) && v.Class.OfEndpoint(): // whether or not it was sent
 		if v.RetryAfter > 0 && !f.Refused {
 			// The pause counts from the answer, however late the store learns of it. The other deliveries of this
-			// replica obey it at once.
+			// replica to the same origin obey it at once.
 			f.RetryAfter = max(time.Millisecond, v.RetryAfter-time.Since(a.began.Add(a.took)))
-			store.Endpoints().Pause(a.wake.Generation, f.RetryAfter)
+			store.Endpoints().Pause(a.sub, f.RetryAfter)
 		}
 		down, err := store.FailEndpoint(ctx, a.sub, f)
 		if down {

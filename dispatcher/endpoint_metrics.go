@@ -35,14 +35,10 @@ func (t *endpointTroubles) Describe(ch chan<- *prometheus.Desc) { ch <- t.desc }
 
 // Collect implements prometheus.Collector.
 func (t *endpointTroubles) Collect(ch chan<- prometheus.Metric) {
-	all := t.store.Endpoints().All()
-	if len(all) == 0 {
-		return
-	}
 	shown := 0
 	for _, sub := range t.store.Catalog().All() {
-		e, trouble := all[sub.Generation]
-		if !trouble || sub.Paused || e.Since.IsZero() {
+		e := t.store.Endpoints().Of(sub)
+		if sub.Paused || e.Since.IsZero() {
 			continue
 		}
 		if shown++; shown > t.most {
@@ -52,4 +48,14 @@ func (t *endpointTroubles) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(
 			t.desc, prometheus.GaugeValue, took.Seconds(), sub.ID, string(e.Condition()))
 	}
+}
+
+// countAskedToWait counts the subscriptions whose endpoint has asked to wait.
+func (d *Dispatcher) countAskedToWait() (n int) {
+	for _, sub := range d.cfg.Store.Catalog().All() {
+		if e := d.cfg.Store.Endpoints().Of(sub); e.AskedToWait(e.Now) {
+			n++
+		}
+	}
+	return n
 }

@@ -273,10 +273,13 @@ func nextAsk(sub fsm.Subscription, asked time.Time) time.Time {
 	return asked.Add(fsm.ConsentFor + spread.Truncate(time.Millisecond))
 }
 
-// takeAskTurn waits for the turn of a request at its endpoint. It returns false if that takes too long. Who asks anyway
-// does not wait behind those that are due.
+// takeAskTurn waits for the turn of a request at its endpoint. It returns false if that takes too long, or if the
+// endpoint has asked to wait. Who asks anyway does not wait behind those that are due.
 func (d *Dispatcher) takeAskTurn(ctx context.Context, sub fsm.Subscription, anyway bool) (bool, error) {
 	endpoint := d.endpointOf(sub)
+	if wait, _ := d.cfg.Store.Endpoints().Paused(sub); wait > 0 {
+		return false, nil
+	}
 	if !anyway && d.asks.uses(endpoint, time.Now()) {
 		return true, nil
 	}

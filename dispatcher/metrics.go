@@ -163,17 +163,16 @@ func (d *Dispatcher) watch(r prometheus.Registerer) {
 	if r != nil {
 		r.MustRegister(newEndpointTroubles(d.cfg.Store, d.metrics.most), consentGauge{d})
 	}
-	endpoints := func(name, help string, value func(askedToWait, down int) int) {
-		f.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 {
-			return float64(value(d.cfg.Store.Endpoints().Count()))
-		})
+	endpoints := func(name, help string, count func() int) {
+		f.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return float64(count()) })
 	}
-	endpoints("reveille_endpoints_asked_to_wait", "Endpoints that get nothing for a while, because they have "+
-		"answered a delivery of any replica with a Retry-After: the same number on each replica.",
-		func(askedToWait, _ int) int { return askedToWait })
+	endpoints("reveille_endpoints_asked_to_wait", "Subscriptions whose endpoint gets nothing for a while, because the "+
+		"same scheme, host and port has answered a delivery of any replica with a Retry-After: the same number on "+
+		"each replica.",
+		d.countAskedToWait)
 	endpoints("reveille_endpoints_down", "Endpoints of push subscriptions that are down: the last deliveries of all "+
 		"replicas have failed, and one at a time finds out whether that goes on. The same number on each replica.",
-		func(_, down int) int { return down })
+		d.cfg.Store.Endpoints().Down)
 	gauge := func(name, help string, value func() int) {
 		f.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 {
 			d.mu.Lock()

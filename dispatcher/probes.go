@@ -57,6 +57,9 @@ func (d *Dispatcher) carryProbes(ctx context.Context, down map[string]*probing) 
 			!store.Ownership().Owns(store.PartitionOf(sub.ID)) {
 			continue
 		}
+		if wait, _ := store.Endpoints().Paused(sub); wait > 0 {
+			continue
+		}
 		p := down[sub.Generation]
 		if p == nil {
 			p = &probing{}

@@ -142,12 +142,10 @@ func (r *rates) hold(g *gate, a *attempt, late bool) bool {
 // busy returns how long to wait until it is looked again whether a subscription can have more deliveries made, 0 if it
 // can now: none waits for a slot, it is not stopped, has any consent that it needs, and its endpoint is not left alone.
 func (d *Dispatcher) busy(key laneKey) time.Duration {
-	sub, ok := d.cfg.Store.Catalog().Get(key.id)
-	if ok && sub.Generation == key.generation && (sub.Stopped() || !d.mayDeliver(sub)) {
-		return rateLook
-	}
-	if e, now, trouble := d.cfg.Store.Endpoints().Get(key.generation); trouble && e.LeftAlone(now) {
-		return rateLook
+	if sub, ok := d.cfg.Store.Catalog().Get(key.id); ok && sub.Generation == key.generation {
+		if e := d.cfg.Store.Endpoints().Of(sub); sub.Stopped() || !d.mayDeliver(sub) || e.LeftAlone(e.Now) {
+			return rateLook
+		}
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()

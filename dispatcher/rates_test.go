@@ -303,6 +303,10 @@ func TestTurnsAreTakenForWhatCanGoOutOnly(t *testing.T) {
 		if _, err := r.store.FailEndpoint(r.t.Context(), asked, wait); err != nil {
 			t.Error(err)
 		}
+		retried := r.subscribe("retried", hostA, 0) // that ends the wait for the others
+		if _, err := r.store.RetrySubscription(r.t.Context(), retried.ID); err != nil {
+			t.Error(err)
+		}
 		if err := r.store.RefreshCatalog(r.t.Context()); err != nil {
 			t.Error(err)
 		}

@@ -31,7 +31,7 @@ type step func(ctx context.Context, a *attempt) bool
 func (d *Dispatcher) newStages() stages {
 	return stages{
 		prepare: []step{d.prepare, d.allowSubscription, d.allowConsent, d.allowEndpoint, d.expectTurn, d.load},
-		allow:   []step{d.allowTarget, d.allowSubscription, d.allowConsent, d.takeTurn},
+		allow:   []step{d.allowTarget, d.allowSubscription, d.allowConsent, d.allowOrigin, d.takeTurn},
 		build:   []step{d.build},
 		send:    []step{d.send}, judge: []step{d.judge},
 	}

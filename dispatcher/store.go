@@ -52,13 +52,14 @@ type DeliveryStore interface {
 	ReleaseHeld(ctx context.Context, sub fsm.Subscription, ended fsm.BlockReason) (fsm.Outcome, error)
 }
 
-// EndpointStore keeps which endpoints are in trouble, until their subscription is deleted.
+// EndpointStore keeps which endpoints are in trouble, until their subscription is deleted, and until when origins are
+// left alone.
 type EndpointStore interface {
 	// Endpoints is this replica's view of them. The store updates it with the answers to its own calls at once, and
 	// with the changes of other replicas within about a second.
 	Endpoints() *cache.Endpoints
 	// FailEndpoint, RecoverEndpoint and ReturnProbe are the transitions of the same name. The result changed says
-	// whether the endpoint went down by this call, or is not down any more since.
+	// whether the endpoint went down by this call, or is not down any more since. FailEndpoint is PauseOrigin, too.
 	FailEndpoint(ctx context.Context, sub fsm.Subscription, f fsm.EndpointFailure) (changed bool, err error)
 	RecoverEndpoint(ctx context.Context, sub fsm.Subscription) (changed bool, err error)
 	ReturnProbe(ctx context.Context, sub fsm.Subscription, slot time.Time, sent bool) error

@@ -75,8 +75,8 @@ type Consent struct {
 	KeyUntil time.Time
 }
 
-// ErrNoTurn says that an endpoint cannot be asked for its consent now: it was asked too often.
-var ErrNoTurn = errors.New("the endpoint was asked too often")
+// ErrNoTurn says that an endpoint cannot be asked for its consent now.
+var ErrNoTurn = errors.New("the endpoint was asked too often, or has asked to wait")
 
 // HashOf returns the SHA-256 of a text, in hexadecimal digits.
 func HashOf(text string) string {

@@ -15,8 +15,9 @@ const (
 )
 
 // Endpoint is the health of a subscription's endpoint. Each generation of a subscription has its own: two subscriptions
-// with the same URL have two. The zero Endpoint accepts every delivery, and the store keeps nothing of it. In ModeWake
-// it never counts as down: the store keeps only Until, and the fields that are shown: Since, Refused and Reason.
+// with the same URL have two. But a Retry-After holds for the whole Origin, beside Until. The zero Endpoint accepts
+// every delivery, and the store keeps nothing of it. In ModeWake it never counts as down: the store keeps only Until,
+// and the fields that are shown: Since, Refused and Reason.
 //
 // An endpoint that is down gets one delivery at a time, a probe, until it answers any delivery with a 2xx. If the next
 // probe may begin and no delivery is due, a waiting delivery is made due as the probe (cache.Endpoints.Overdue,

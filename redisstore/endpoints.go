@@ -17,8 +17,9 @@ func (s *Store) Endpoints() *cache.Endpoints { return s.endpoints }
 func (s *Store) FailEndpoint(
 	ctx context.Context, sub fsm.Subscription, f fsm.EndpointFailure,
 ) (changed bool, err error) {
-	_, _, changed, err = s.ofEndpoint(ctx, scriptFailEndpoint, sub, f.RetryAfter.Milliseconds(), millisOf(f.Probe),
-		flag(f.Refused), flag(f.Shown), f.Reason[:min(len(f.Reason), fsm.MaxReason)])
+	_, _, changed, err = s.ofEndpoint(ctx, scriptFailEndpoint, sub, f.RetryAfter > 0,
+		f.RetryAfter.Milliseconds(), millisOf(f.Probe), flag(f.Refused), flag(f.Shown),
+		f.Reason[:min(len(f.Reason), fsm.MaxReason)])
 	if changed || f.RetryAfter > 0 {
 		s.hints.tellEndpoints()
 	}
@@ -27,7 +28,7 @@ func (s *Store) FailEndpoint(
 
 // RecoverEndpoint implements dispatcher.EndpointStore.
 func (s *Store) RecoverEndpoint(ctx context.Context, sub fsm.Subscription) (changed bool, err error) {
-	_, _, changed, err = s.ofEndpoint(ctx, scriptRecoverEndpoint, sub)
+	_, _, changed, err = s.ofEndpoint(ctx, scriptRecoverEndpoint, sub, false)
 	if changed {
 		s.hints.tellEndpoints()
 	}
@@ -36,7 +37,7 @@ func (s *Store) RecoverEndpoint(ctx context.Context, sub fsm.Subscription) (chan
 
 // ReturnProbe implements dispatcher.EndpointStore.
 func (s *Store) ReturnProbe(ctx context.Context, sub fsm.Subscription, slot time.Time, sent bool) error {
-	_, _, _, err := s.ofEndpoint(ctx, scriptReturnProbe, sub, millisOf(slot), flag(sent))
+	_, _, _, err := s.ofEndpoint(ctx, scriptReturnProbe, sub, false, millisOf(slot), flag(sent))
 	return err
 }
 
@@ -44,7 +45,7 @@ func (s *Store) ReturnProbe(ctx context.Context, sub fsm.Subscription, slot time
 func (s *Store) ProbeEndpoint(
 	ctx context.Context, sub fsm.Subscription, patience time.Duration,
 ) (fsm.Probe, error) {
-	e, now, allowed, err := s.ofEndpoint(ctx, scriptProbeEndpoint, sub, patience.Milliseconds())
+	e, now, allowed, err := s.ofEndpoint(ctx, scriptProbeEndpoint, sub, false, patience.Milliseconds())
 	switch {
 	case err != nil:
 		return fsm.Probe{}, err
@@ -111,21 +112,27 @@ func millisOf(t time.Time) int64 {
 }
 
 // ofEndpoint calls a script about the endpoint of a subscription, notes the endpoint's new state, and returns whether
-// the script says yes.
+// the script says yes. The endpoint that it returns is left alone while its origin is. The argument told says that the
+// script tells the store of each pause that this replica knows of.
 func (s *Store) ofEndpoint(
-	ctx context.Context, sc *script, sub fsm.Subscription, args ...any,
+	ctx context.Context, sc *script, sub fsm.Subscription, told bool, args ...any,
 ) (e fsm.Endpoint, now time.Time, yes bool, err error) {
-	r := s.call(ctx, sc, append(s.keys.listOfEndpoints(), s.keys.subscriptions()), append([]any{
-		s.draw().millis(), sub.ID, sub.Generation, s.endpointsSeen.Load(), versionDraw(),
+	keys := append(s.keys.listOfEndpoints(), s.keys.subscriptions(), s.keys.pauses())
+	r := s.call(ctx, sc, keys, append([]any{
+		s.draw().millis(), sub.ID, sub.Generation, s.endpointsSeen.Load(), versionDraw(), sub.Origin(),
 	}, args...)...)
 	r.list(func(l *reply) {
 		state := fsm.EndpointState{Generation: sub.Generation, Version: l.int()}
 		state.Endpoint = l.endpoint()
 		now, yes = moment(l.int()), l.yes()
+		paused, list := moment(l.int()), l.int()
 		if l.bad == nil {
-			raise(&s.endpointsSeen, state.Version)
+			raise(&s.endpointsSeen, list)
 			s.endpoints.Note(state, now)
-			e = state.Endpoint
+			s.endpoints.NotePause(sub, paused, list, told)
+			if e = state.Endpoint; paused.After(e.Until) {
+				e.Until = paused
+			}
 		}
 	})
 	return e, now, yes, r.bad
@@ -152,16 +159,22 @@ func (s *Store) readEndpoints(ctx context.Context) error {
 	var version, now int64
 	var whole bool
 	var states []fsm.EndpointState
-	r := s.call(ctx, scriptListEndpoints, s.keys.listOfEndpoints(), since, s.draw().millis())
+	pauses, keys := map[string]time.Time{}, append(s.keys.listOfEndpoints(), s.keys.pauses())
+	r := s.call(ctx, scriptListEndpoints, keys, since, s.draw().millis())
 	r.list(func(l *reply) {
 		version, whole = l.int(), l.yes()
 		l.each(func(changed *reply) { states = append(states, changed.listed()) })
 		now = l.int()
+		l.each(func(paused *reply) {
+			origin := paused.text()
+			pauses[origin] = moment(paused.int())
+		})
 	})
 	if r.bad != nil {
 		return r.bad
 	}
 	raise(&s.endpointsSeen, version)
+	s.endpoints.ReplacePauses(pauses, version, moment(now))
 	if whole {
 		s.endpoints.Replace(states, version, moment(now))
 		return nil

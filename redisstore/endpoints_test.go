@@ -82,6 +82,89 @@ func TestReplicasHearOfEndpointsInTrouble(t *testing.T) {
 	}
 }
 
+// TestAPauseHoldsForAnOriginOnAllReplicas has one subscription be asked to wait, and other replicas hear of it for
+// another subscription to the same scheme, host and port. It is never shortened. Only an operator ends it: it holds
+// though the subscription that was asked is gone.
+func TestAPauseHoldsForAnOriginOnAllReplicas(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	url := redisstore.EmptyRedis(t).URL
+	one, two := open(t, url, 1), open(t, url, 1)
+	create := func(id, webhook string) fsm.Subscription {
+		sub := subscription(id)
+		sub.Webhook = webhook
+		sub, _, err := one.CreateSubscription(ctx, sub)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return sub
+	}
+	asked := create("asked", "https://EXAMPLE.com./asked")
+	same, other := create("same", "https://example.com:443/hook"), create("other", "https://example.com:8443/hook")
+	wants := func(when string, wait time.Duration, replicas ...*world) {
+		t.Helper()
+		for i, w := range append(replicas, open(t, url, 1)) {
+			w.now = one.now
+			if err := w.ReadEndpoints(ctx); err != nil {
+				t.Fatal(err)
+			}
+			rest, _ := w.Endpoints().Paused(same)
+			if rest > wait || rest < wait-time.Second {
+				t.Errorf("%s, replica %d pauses for %s, want %s", when, i, rest, wait)
+			}
+			if rest, _ := w.Endpoints().Paused(other); rest != 0 {
+				t.Errorf("%s, replica %d pauses for another endpoint, too", when, i)
+			}
+			p, err := w.ProbeEndpoint(ctx, same, time.Second)
+			if err != nil || p.Allowed != (wait == 0) || p.Wait != wait {
+				t.Errorf("%s, a delivery is %+v, %v, want a wait of %s", when, p, err, wait)
+			}
+		}
+	}
+	fails := func(sub fsm.Subscription, f fsm.EndpointFailure) {
+		t.Helper()
+		must[bool](t)(one.FailEndpoint(ctx, sub, f))
+	}
+	later := func(d time.Duration) {
+		one.later(d)
+		two.later(d)
+	}
+	wants("at first", 0, one, two)
+	fails(asked, fsm.EndpointFailure{RetryAfter: time.Minute, Refused: true})
+	wants("after a refusal", 0, one, two)
+	fails(asked, fsm.EndpointFailure{RetryAfter: time.Minute, Shown: true})
+	wants("after a failure", time.Minute, one, two)
+	fails(same, fsm.EndpointFailure{RetryAfter: time.Second})
+	wants("after one that asks for less", time.Minute, one, two)
+	must[bool](t)(two.RecoverEndpoint(ctx, same))
+	wants("after a 2xx", time.Minute, one, two)
+	if err := one.DeleteSubscription(ctx, asked.ID); err != nil {
+		t.Fatal(err)
+	}
+	wants("after a deletion", time.Minute, one, two)
+	later(30 * time.Second)
+	fails(asked, fsm.EndpointFailure{RetryAfter: 100 * time.Hour})
+	wants("after a failure of what was deleted", fsm.MaxRetryAfter, one, two)
+	later(fsm.MaxRetryAfter)
+	wants("when it is over, for a new replica", 0) // the others have clocks of their own
+	fails(other, fsm.EndpointFailure{RetryAfter: time.Millisecond})
+	if kept := must[[]string](t)(one.rdb.ZRange(ctx, "rv:{subs}:pauses", 0, -1).Result()); len(kept) != 1 ||
+		kept[0] != "https://example.com:8443" {
+		t.Errorf("%q are kept, want what is not over", kept)
+	}
+	later(time.Second)
+	fails(same, fsm.EndpointFailure{RetryAfter: time.Minute})
+	wants("after another failure", time.Minute, one, two)
+	must[int](t)(two.RetrySubscription(ctx, same.ID))
+	wants("after an operator's retry", 0, two, one)
+	fails(asked, fsm.EndpointFailure{RetryAfter: time.Minute})
+	must[int](t)(two.RetrySubscription(ctx, same.ID))
+	wants("after a retry of what has no trouble itself", 0, two, one)
+	if n := must[int64](t)(one.rdb.Exists(ctx, "rv:{subs}:pauses").Result()); n != 0 {
+		t.Error("something is kept of it")
+	}
+}
+
 // TestAReplicaThatMissedManyEndpointsReadsAllOfThem is about more changes than are kept.
 func TestAReplicaThatMissedManyEndpointsReadsAllOfThem(t *testing.T) {
 	t.Parallel()

@@ -249,6 +249,8 @@ func callers() []caller {
 			[]any{"1", int64(1), []any{"g"}, int64(1)},
 			[]any{"1", int64(1), []any{"g", "1 boredom"}, int64(1)},
 			[]any{"1", int64(1), []any{"g", "1 0 5 0 7 0"}, int64(1)},
+			[]any{"1", int64(0), none, int64(1), []any{"https://a:443"}},
+			[]any{"1", int64(0), none, int64(1), []any{"https://a:443", "boredom"}},
 		}},
 		{scriptFailEndpoint, func(ctx context.Context, s *Store) error {
 			_, err := s.FailEndpoint(ctx, sub, fsm.EndpointFailure{RetryAfter: time.Second})
@@ -257,7 +259,13 @@ func callers() []caller {
 		{scriptRecoverEndpoint, func(ctx context.Context, s *Store) error {
 			_, err := s.RecoverEndpoint(ctx, sub)
 			return err
-		}, []any{[]any{"1", int64(0), int64(0), int64(0), int64(0), int64(0), int64(1)}}},
+		}, []any{
+			[]any{"1", int64(0), int64(0), int64(0), int64(0), int64(0), int64(1)},
+			[]any{
+				"1", int64(0), int64(0), int64(0), int64(0), int64(0), int64(0), int64(0), "", int64(1), int64(1),
+				"boredom", "1",
+			},
+		}},
 		{scriptProbeEndpoint, func(ctx context.Context, s *Store) error {
 			_, err := s.ProbeEndpoint(ctx, sub, time.Second)
 			return err

@@ -223,7 +223,7 @@ func (s *Store) RetrySubscription(ctx context.Context, id string) (n int, err er
 // retryEndpoint comes before the deliveries are retried: otherwise they would find the endpoint unchanged and wait
 // again.
 func (s *Store) retryEndpoint(ctx context.Context, sub fsm.Subscription) error {
-	_, _, changed, err := s.ofEndpoint(ctx, scriptRetryEndpoint, sub)
+	_, _, changed, err := s.ofEndpoint(ctx, scriptRetryEndpoint, sub, true)
 	if changed {
 		s.hints.tellEndpoints()
 	}

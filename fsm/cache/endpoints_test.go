@@ -54,10 +54,6 @@ func TestLaterNewsOfAnEndpointCounts(t *testing.T) {
 			v.Replace(nil, 1, moment(0))
 			v.Note(works(1), moment(0))
 		}, fsm.Endpoint{}},
-		{"the store had nothing to keep of a pause", func(v *Endpoints) {
-			v.Pause("g", time.Minute)
-			v.Note(works(0), moment(0))
-		}, fsm.Endpoint{}},
 	} {
 		v := NewEndpoints()
 		tc.do(v)

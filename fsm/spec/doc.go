@@ -48,6 +48,7 @@
 // An endpoint:
 //
 //	FailEndpoint     fail_endpoint.lua
+//	PauseOrigin      fail_endpoint.lua
 //	RecoverEndpoint  recover_endpoint.lua
 //	ProbeEndpoint    probe_endpoint.lua
 //	ReturnProbe      endpoint.lua return_probe

@@ -12,11 +12,7 @@ func FailEndpoint(e fsm.Endpoint, now time.Time, f fsm.EndpointFailure) fsm.Endp
 		e.Since = now
 	}
 	e.Refused, e.Reason = f.Refused, f.Reason[:min(len(f.Reason), fsm.MaxReason)]
-	if f.RetryAfter > 0 && !f.Refused {
-		if until := now.Add(min(f.RetryAfter, fsm.MaxRetryAfter)); until.After(e.Until) {
-			e.Until = until
-		}
-	}
+	e.Until = PauseOrigin(e.Until, now, f)
 	switch {
 	case f.Shown:
 		return e
@@ -37,15 +33,30 @@ func FailEndpoint(e fsm.Endpoint, now time.Time, f fsm.EndpointFailure) fsm.Endp
 	return e
 }
 
+// PauseOrigin returns until when the origin of an endpoint is left alone, after a failed delivery. Before, it was until
+// this time, or it was not if that is zero. A retry that an operator asks for ends it.
+func PauseOrigin(until, now time.Time, f fsm.EndpointFailure) time.Time {
+	asked := now.Add(min(f.RetryAfter, fsm.MaxRetryAfter))
+	if f.RetryAfter > 0 && !f.Refused && asked.After(until) {
+		return asked
+	}
+	return until
+}
+
 // probes says whether the probe of this slot is out.
 func probes(e fsm.Endpoint, slot time.Time) bool { return e.Probing && e.Next.Equal(slot) }
 
-// ProbeEndpoint asks whether a delivery may begin. If the endpoint is down, that delivery is the only one until it is
-// reported or returned. This lasts for patience at most: the longest time that the delivery may be out.
-func ProbeEndpoint(e fsm.Endpoint, now time.Time, patience time.Duration) (fsm.Endpoint, fsm.Probe) {
+// ProbeEndpoint asks whether a delivery may begin. The endpoint's origin is left alone until a time, zero for none. If
+// the endpoint is down, that delivery is the only one until it is reported or returned. This lasts for patience at
+// most: the longest time that the delivery may be out.
+func ProbeEndpoint(e fsm.Endpoint, until, now time.Time, patience time.Duration) (fsm.Endpoint, fsm.Probe) {
+	asked := e
+	if until.After(e.Until) {
+		asked.Until = until
+	}
 	switch {
-	case e.AskedToWait(now), e.Down() && e.Next.After(now):
-		return e, fsm.Probe{Wait: e.Wait(now)}
+	case asked.AskedToWait(now), e.Down() && e.Next.After(now):
+		return e, fsm.Probe{Wait: asked.Wait(now)}
 	case !e.Down():
 		return e, fsm.Probe{Allowed: true}
 	}

@@ -60,7 +60,7 @@ func TestWhatAnEndpointShowsLast(t *testing.T) {
 		t.Errorf("what is refused or only shown makes an endpoint down: %+v", e)
 	}
 	down := fsm.Endpoint{Failures: fsm.DownAfter, Next: moment(0), Since: moment(0), Probes: 3}
-	down, probe := ProbeEndpoint(down, moment(1), time.Minute)
+	down, probe := ProbeEndpoint(down, time.Time{}, moment(1), time.Minute)
 	refuses.Probe = probe.Slot
 	got, want := FailEndpoint(down, moment(2), refuses), ReturnProbe(down, moment(2), probe.Slot, true)
 	if got.Next != want.Next ||
@@ -148,7 +148,7 @@ func TestAnEndpointThatIsDownIsProbed(t *testing.T) {
 	fails := func(at int, probe time.Time) { e = FailEndpoint(e, moment(at), fsm.EndpointFailure{Probe: probe}) }
 	allowed := func(at int, want bool) (p fsm.Probe) {
 		t.Helper()
-		if e, p = ProbeEndpoint(e, moment(at), patience); p.Allowed != want || p.Allowed == (p.Wait > 0) {
+		if e, p = ProbeEndpoint(e, time.Time{}, moment(at), patience); p.Allowed != want || p.Allowed == (p.Wait > 0) {
 			t.Fatalf("after %d s: %+v, want %t; %+v", at, p, want, e)
 		}
 		return p
@@ -204,8 +204,17 @@ func TestAnEndpointThatIsDownIsProbed(t *testing.T) {
 	})
 	t.Run("a pause that was asked for goes before", func(t *testing.T) {
 		asks := FailEndpoint(e, moment(at), fsm.EndpointFailure{RetryAfter: time.Minute})
-		if _, p := ProbeEndpoint(asks, moment(at+59), patience); p.Allowed || p.Wait != time.Second {
+		if _, p := ProbeEndpoint(asks, time.Time{}, moment(at+59), patience); p.Allowed || p.Wait != time.Second {
 			t.Errorf("%+v", p)
+		}
+	})
+	t.Run("so does one of another endpoint of the origin", func(t *testing.T) {
+		was, p := ProbeEndpoint(e, moment(at+60), moment(at+59), patience)
+		if p.Allowed || p.Wait != time.Second || was != e {
+			t.Errorf("%+v, %+v", p, was)
+		}
+		if _, p := ProbeEndpoint(fsm.Endpoint{}, moment(at), moment(at), patience); !p.Allowed {
+			t.Errorf("after it: %+v", p)
 		}
 	})
 	if e = RecoverEndpoint(e, moment(at)); e != (fsm.Endpoint{}) {

@@ -293,7 +293,7 @@ func TestOperatorSeesEndpointsInTrouble(t *testing.T) {
 	h.Change("failing:%2Ffailing%2F0", func(c *fsm.Consumer) { c.FirstFailure = h.Clock() })
 	h.Subscribe("ok", 1)
 	fails(h.Subscribe("refusing", 1), 1, fsm.EndpointFailure{Refused: true, Reason: "status 404"})
-	fails(h.Subscribe("asked_to_wait", 1), 1, fsm.EndpointFailure{RetryAfter: time.Minute})
+	fails(h.elsewhere("asked_to_wait"), 1, fsm.EndpointFailure{RetryAfter: time.Minute})
 	fails(h.Subscribe("retired", 1), fsm.DownAfter, fsm.EndpointFailure{})
 	h.Change("retired:%2Fretired%2F0", func(c *fsm.Consumer) { c.State, c.Retired = fsm.Waking, true })
 	for _, row := range ports.RowsOf(h.Operator("GET", "/api/v1/subscriptions", ""), "subscriptions") {
@@ -310,6 +310,12 @@ func TestOperatorSeesEndpointsInTrouble(t *testing.T) {
 	}
 	if a := h.Operator("GET", "/api/v1/subscriptions?failing=yes", ""); a.Status != 400 {
 		t.Errorf("failing=yes: %d", a.Status)
+	}
+	fails(h.Subscribe("another", 1), 1, fsm.EndpointFailure{RetryAfter: time.Minute})
+	for id, want := range map[string]string{"ok": "asked_to_wait", "down": "down"} {
+		if one := h.Operator("GET", "/api/v1/subscriptions/"+id, ""); one.Body["condition"] != want {
+			t.Errorf("of an origin that has asked to wait, %s is shown as %v", id, one.Body["condition"])
+		}
 	}
 }
 

@@ -125,8 +125,7 @@ func (f *Face) statusOf(ctx context.Context, up bool) (bodies []subscriptionBody
 	all, loaded := f.Control.View.Subscriptions(ctx)
 	for _, sub := range all {
 		b := subscriptionBodyOf(sub, nil)
-		e, now, _ := f.Control.View.Endpoints().Get(sub.Generation)
-		b.judge(fsm.Tally{}, fsm.EndpointNow{Endpoint: e, Now: now})
+		b.judge(fsm.Tally{}, f.Control.View.Endpoints().Of(sub))
 		bodies = append(bodies, b)
 	}
 	return bodies, loaded, false

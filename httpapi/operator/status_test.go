@@ -24,7 +24,7 @@ func (h *harness) inTrouble(more int) {
 	h.Subscribe("ok", 1)
 	fails(h.Subscribe("down", 1), fsm.DownAfter, fsm.EndpointFailure{Reason: "status 500"})
 	fails(h.Subscribe("refusing", 1), 1, fsm.EndpointFailure{Refused: true, Reason: "status 404"})
-	fails(h.Subscribe("asked_to_wait", 1), 1, fsm.EndpointFailure{RetryAfter: time.Minute, Reason: "status 503"})
+	fails(h.elsewhere("asked_to_wait"), 1, fsm.EndpointFailure{RetryAfter: time.Minute, Reason: "status 503"})
 	h.Subscribe("retired", 1)
 	h.Change("retired:%2Fretired%2F0", func(c *fsm.Consumer) {
 		c.State, c.Retired, c.WokeAt = fsm.Waking, true, h.Clock().Add(-time.Hour)
@@ -38,6 +38,14 @@ func (h *harness) inTrouble(more int) {
 			c.FirstFailure, c.LastError = c.WokeAt, "status 503"
 		})
 	}
+}
+
+// elsewhere has a subscription with an origin of its own.
+func (h *harness) elsewhere(id string) fsm.Subscription {
+	sub := h.Subscribe(id, 1)
+	sub.Webhook = "https://" + id + ".example.com/hook"
+	h.Store.DB.PutSubscription(sub.WithDefaults())
+	return sub
 }
 
 // TestTheStatusShowsTheWhole holds the numbers of all conditions, and that the worst come first, up to a bound.

@@ -136,8 +136,7 @@ func (f *Face) describe(ctx context.Context, subs []fsm.Subscription) ([]subscri
 		for _, inPartition := range letters {
 			b.DeadLetters += inPartition.Of[sub.ID]
 		}
-		e, now, _ := f.Control.View.Endpoints().Get(sub.Generation)
-		b.judge(tallies[i], fsm.EndpointNow{Endpoint: e, Now: now})
+		b.judge(tallies[i], f.Control.View.Endpoints().Of(sub))
 		bodies[i] = b
 	}
 	return bodies, nil

@@ -9,13 +9,16 @@
 --
 -- KEYS[1] hash generation -> endpoint in trouble  KEYS[2] version of that hash  KEYS[3] zset of changes of that hash.
 -- KEYS[4] hash id -> subscription as JSON.
+-- KEYS[5] zset of the origins that are left alone, each with the time in ms at which requests may begin again. A change
+-- of it is a new version of KEYS[1].
 -- ARGV[1] now in ms, or -1 for Redis's own clock  ARGV[2] id of the subscription  ARGV[3] its generation.
 -- ARGV[4] the highest version of KEYS[1] that the caller has seen  ARGV[5] a random number from 0 to 2047.
--- ARGV[6…] the script's own.
+-- ARGV[6] the origin of its webhook, "" for none  ARGV[7…] the script's own.
 --
--- The scripts return { version, until, failures, next, probing, probes, since, refused, reason, now, yes }. `version`
--- is the version in which the endpoint came on the list as it is. If it is not on the list, `version` is the version of
--- the list now. `yes` is 1 if the script says yes, otherwise 0.
+-- The scripts return { version, until, failures, next, probing, probes, since, refused, reason, now, yes, paused, list
+-- }. `version` is the version in which the endpoint came on the list as it is. If it is not on the list, `version` is
+-- the version of the list now. `yes` is 1 if the script says yes, otherwise 0. `paused` is until when the origin is left
+-- alone, ms, 0 for none. `list` is the version of the list now.
 local now = tonumber(ARGV[1])
 if now < 0 then
   local t = redis.call('TIME')
@@ -55,16 +58,23 @@ local function return_probe(e, sent)
   if sent then e.probes, e.next = 0, now + probe_pause(0) end
 end
 
+-- paused returns until when the origin is left alone, 0 for none.
+local function paused() return tonumber(redis.call('ZSCORE', KEYS[5], ARGV[6]) or '0') end
+
+-- new_version gives the list a new version, and returns it.
+local function new_version() return changed(KEYS[2], KEYS[3], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])) end
+
 local function endpoint_reply(e, yes)
+  local list = redis.call('GET', KEYS[2]) or '0'
   return {
-    e.version or redis.call('GET', KEYS[2]) or '0', e.pause, e.failures, e.next, e.probing, e.probes, e.since, e.refused, e.reason, now,
-    yes and 1 or 0,
+    e.version or list, e.pause, e.failures, e.next, e.probing, e.probes, e.since, e.refused, e.reason, now, yes and 1 or 0, paused(),
+    list,
   }
 end
 
 -- put_endpoint stores an endpoint as it is now if it is in trouble, or else removes it. It returns the reply.
 local function put_endpoint(e, yes)
-  e.version = changed(KEYS[2], KEYS[3], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5]))
+  e.version = new_version()
   if e.pause == 0 and e.failures == 0 and e.since == 0 then
     redis.call('HDEL', KEYS[1], ARGV[3])
   else

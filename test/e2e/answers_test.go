@@ -59,12 +59,15 @@ func TestDecisionsOnAnswers(t *testing.T) {
 
 	t.Run("D10: Retry-After is waited for at most 1 h, and other statuses have none", func(t *testing.T) {
 		s := e.subscribed(t)
-		s.answers(withStatus(http.StatusServiceUnavailable, "Retry-After", "86400"))
+		s.answers(withStatus(http.StatusServiceUnavailable, "Retry-After", "86400"), withStatus(http.StatusOK))
 		s.begin()
 		c := s.await("failure noted", func(c fsm.Consumer) bool { return !c.FirstFailure.IsZero() })
 		if wait := c.Deadline.Sub(c.FirstFailure); wait != time.Hour {
 			t.Errorf("the next attempt is due after %s, want 1h", wait)
 		}
+		// Another worker may get this port, so the pause must not go on.
+		s.operator().Do(http.MethodPost, "/api/v1/subscriptions/"+s.sub.ID+"/retry", "")
+		s.sameCycle(s.worker.Wake(1), s.worker.Wake(2))
 		s = e.subscribed(t)
 		s.answers(withStatus(http.StatusInternalServerError, "Retry-After", "86400"), withStatus(http.StatusOK))
 		s.begin()

@@ -23,16 +23,21 @@ func (f *fleet) known(metric string, n int) {
 }
 
 // TestARetryAfterHoldsForAnEndpointOverReplicas has an endpoint ask for a pause in its answer to a delivery of one
-// stream. Those of other streams, on whichever replica, do not begin before it is over.
+// stream. Those of other streams and of another subscription, on whichever replica, do not begin before it is over.
 func TestARetryAfterHoldsForAnEndpointOverReplicas(t *testing.T) {
 	t.Parallel()
 	const pause, streams = 15 * time.Second, 20
 	f := startFleet(t, 2, nil)
 	f.share(0, 1)
 	p := f.pushes(t, map[string]any{"retry": map[string]any{"schedule": []string{"1s", "1s", "1s"}}})
-	path := func(i int) string { return fmt.Sprintf("%s/%d", p.folder, i) }
+	path := func(i int) string { return fmt.Sprintf("%s%s/%d", p.folder, []string{"", "-too"}[i/2%2], i) }
 	for i := range streams {
 		f.gateways[i%2].Create(path(i))
+	}
+	too := map[string]any{"mode": "push", "webhook": p.receiver.URL + "?too"}
+	a := p.gateway.PutSubscription(p.folder+"-too/*", p.sub.ID+"-too", jsonOf(t, too))
+	if a.Status != http.StatusCreated {
+		t.Fatalf("PUT: %d %s", a.Status, a.Body)
 	}
 	p.receiver.AskForPause(pause)
 	p.receiver.Answer(func(n int, _ harness.Push) int {
@@ -42,7 +47,7 @@ func TestARetryAfterHoldsForAnEndpointOverReplicas(t *testing.T) {
 		return http.StatusNoContent
 	})
 	events := [][]string{p.add(path(0), 0, 1)}
-	f.known("reveille_endpoints_asked_to_wait", 1)
+	f.known("reveille_endpoints_asked_to_wait", 2)
 	for i := 1; i < streams; i++ {
 		events = append(events, p.add(path(i), i, i+1))
 	}

@@ -16,7 +16,7 @@ const ruleRate = "a subscription got more than its rate and a burst"
 // brokenRate is a build that sends without a turn.
 var brokenRate = harness.BrokenScript{
 	Name: "a delivery does not wait for its turn", File: "dispatcher/stages.go",
-	Old: "d.allowConsent, d.takeTurn}", New: "d.allowConsent}",
+	Old: "d.allowOrigin, d.takeTurn}", New: "d.allowOrigin}",
 }
 
 // ratesOf are the rates of the subscriptions that have one.

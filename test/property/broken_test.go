@@ -144,6 +144,22 @@ var brokenPushes = []harness.BrokenScript{
 		Old: "e.pause = 0\n", New: "",
 	},
 	{
+		Name: "a pause is kept by subscription only", File: "redisstore/lua/fail_endpoint.lua",
+		Old: "  redis.call('ZADD', KEYS[5], string.format('%.0f', till), ARGV[6])\n", New: "",
+	},
+	{
+		Name: "a pause becomes shorter", File: "redisstore/lua/fail_endpoint.lua",
+		Old: "till > paused()", New: "till > 0",
+	},
+	{
+		Name: "a pause holds for the subscription that was asked only", File: "redisstore/lua/probe_endpoint.lua",
+		Old: "math.max(e.pause, paused())", New: "e.pause",
+	},
+	{
+		Name: "the pause of an origin goes on though an operator asks", File: "redisstore/lua/retry_endpoint.lua",
+		Old: "redis.call('ZREM', KEYS[5], ARGV[6]) == 1", New: "false",
+	},
+	{
 		Name: "an operator has a probe sent beside the one that is out", File: "redisstore/lua/retry_endpoint.lua",
 		Old: " and e.probing == 0 then e.next = now", New: " then e.next, e.probing = now, 0",
 	},

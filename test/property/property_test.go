@@ -190,6 +190,9 @@ func (h *history) play() (steps int) {
 func (h *history) subscription(id string) fsm.Subscription {
 	h.made++
 	sub := fsm.Subscription{ID: id, Generation: fmt.Sprintf("g%d", h.made), Pattern: "/**"}
+	sub.Webhook = []string{
+		"https://example.com/", "https://EXAMPLE.com.:443/", "https://example.com/", "https://example.net/",
+	}[h.made%4]
 	switch h.pick("kind of "+id, []string{"plain", "plain", "push", "retry"}) {
 	case "push":
 		sub.Mode, sub.Retry = fsm.ModePush, []time.Duration{time.Second}
@@ -719,6 +722,9 @@ func (h *history) endpoint() {
 				Probe: slot, Shown: h.calls%2 == 0, Refused: h.calls%5 == 0, RetryAfter: rapid.SampledFrom(
 					[]time.Duration{time.Second, time.Minute, 5 * time.Hour}).Draw(h.t, "retry after"),
 			})
+			another := h.subs[h.calls%len(h.subs)] // it mostly has the same origin
+			h.probe(another, time.Time{})
+			h.endpoints(another)
 		case "recovers":
 			got, err := h.store.RecoverEndpoint(h.ctx, sub)
 			h.must(err)
@@ -873,7 +879,7 @@ func (h *history) retryWake() {
 		return
 	}
 	wake := rapid.SampledFrom(h.refs).Draw(h.t, "wake")
-	sub := fsm.Subscription{ID: wake.Subscription, Generation: wake.Generation}
+	sub := fsm.Subscription{ID: wake.Subscription, Generation: wake.Generation, Webhook: "https://example.com"}
 	got, err := h.store.RetryWake(h.ctx, sub, wake.Ref())
 	h.must(err)
 	want, err := h.spec.RetryWake(h.ctx, sub, wake.Ref())
@@ -1259,6 +1265,13 @@ func (h *history) agree(kind string) {
 	kept, err := h.rdb.HLen(h.ctx, "rv:{subs}:endpoints").Result()
 	h.must(err)
 	h.same("after "+kind+": endpoints in trouble", kept, len(h.db.Endpoints()))
+	pauses, err := h.rdb.ZRangeWithScores(h.ctx, "rv:{subs}:pauses", 0, -1).Result()
+	h.must(err)
+	paused := map[string]time.Time{}
+	for _, p := range pauses {
+		paused[fmt.Sprint(p.Member)] = time.UnixMilli(int64(p.Score))
+	}
+	h.same("after "+kind+": origins that are left alone", paused, h.db.Pauses())
 }
 
 // listed checks that the lists of the consumers by state hold those that are in it, since a time that can be.

@@ -162,6 +162,12 @@ func (db *DB) Endpoints() (endpoints map[string]fsm.EndpointState) {
 	return endpoints
 }
 
+// Pauses returns until when origins are left alone.
+func (db *DB) Pauses() (pauses map[string]time.Time) {
+	db.edit(func(t *tx) { pauses = maps.Clone(t.pauses) })
+	return pauses
+}
+
 // Backfills returns the backfills under way, by the generation of their subscription.
 func (db *DB) Backfills() map[string]fsm.Backfill {
 	under := map[string]fsm.Backfill{}

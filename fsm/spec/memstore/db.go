@@ -97,6 +97,8 @@ type state struct {
 	// endpointsVersion.
 	endpoints        map[string]fsm.EndpointState
 	endpointsVersion int64
+	// pauses is until when origins are left alone. It is of the same version.
+	pauses map[string]time.Time
 	// paces are what is kept of limits, by name.
 	paces map[string]spec.Pace
 	// places are the replica set: until when each replica that Runs counts as alive.
@@ -115,7 +117,7 @@ func New(opts Options) *DB {
 	db := &DB{opts: opts, calls: map[string]int{}, changed: make(chan struct{}), incarnations: 1, state: state{
 		subs: map[string]fsm.Subscription{}, backfills: map[string]backfill{}, dropping: map[string]string{},
 		registry: fsm.RegistryPlace{Offset: fsm.Start}, places: map[string]time.Time{},
-		endpoints: map[string]fsm.EndpointState{}, paces: map[string]spec.Pace{},
+		endpoints: map[string]fsm.EndpointState{}, pauses: map[string]time.Time{}, paces: map[string]spec.Pace{},
 		logs: map[string][]fsm.LoggedAttempt{},
 	}}
 	for range opts.Partitions {
@@ -225,7 +227,7 @@ func (s state) clone() state {
 	s.partitions = partitions
 	s.subs, s.backfills, s.dropping = maps.Clone(s.subs), maps.Clone(s.backfills), maps.Clone(s.dropping)
 	s.places, s.endpoints = maps.Clone(s.places), maps.Clone(s.endpoints)
-	s.logs, s.paces = maps.Clone(s.logs), maps.Clone(s.paces)
+	s.logs, s.paces, s.pauses = maps.Clone(s.logs), maps.Clone(s.paces), maps.Clone(s.pauses)
 	return s
 }
 

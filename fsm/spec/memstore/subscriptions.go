@@ -245,7 +245,7 @@ func (s *Store) RetrySubscription(ctx context.Context, id string) (n int, err er
 		if !there {
 			return fsm.ErrNotFound
 		}
-		t.retryEndpoint(sub)
+		t.retryEndpoint(s, sub)
 		t.each(sub, func(p *partition, c fsm.Consumer) {
 			if c, waited := spec.Retry(c, t.env(p, c.ID)); waited {
 				n++
@@ -260,7 +260,7 @@ func (s *Store) RetrySubscription(ctx context.Context, id string) (n int, err er
 // RetryWake implements control.Store.
 func (s *Store) RetryWake(ctx context.Context, sub fsm.Subscription, r fsm.WakeRef) (waited bool, err error) {
 	err = s.do(ctx, func(t *tx) {
-		t.retryEndpoint(sub)
+		t.retryEndpoint(s, sub)
 		waited = t.hasten(r, spec.Retry)
 	}, "RetryWake", sub.ID, r)
 	return waited, err
@@ -279,11 +279,16 @@ func (t *tx) hasten(r fsm.WakeRef, f func(fsm.Consumer, spec.Env) (fsm.Consumer,
 	return waited
 }
 
-func (t *tx) retryEndpoint(sub fsm.Subscription) {
+func (t *tx) retryEndpoint(s *Store, sub fsm.Subscription) {
+	if _, paused := t.pauses[sub.Origin()]; paused {
+		delete(t.pauses, sub.Origin())
+		t.changeEndpoints()
+	}
 	e := t.endpoints[sub.Generation]
 	if next := spec.RetryEndpoint(e.Endpoint, t.now()); next != e.Endpoint {
 		t.putEndpoint(fsm.EndpointState{Endpoint: next, Generation: sub.Generation})
 	}
+	t.tellEndpoint(s, sub, true)
 }
 
 // RefreshCatalog implements discovery.Store.
