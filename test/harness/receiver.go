@@ -98,6 +98,10 @@ func (r *Receiver) AskForPause(d time.Duration) {
 }
 
 func (r *Receiver) serve(w http.ResponseWriter, req *http.Request) {
+	if req.Method == http.MethodOptions { // a request for consent, which it does not know
+		w.WriteHeader(http.StatusMethodNotAllowed)
+		return
+	}
 	body, err := io.ReadAll(req.Body)
 	if err != nil {
 		return // Reveille died on the way: some tests kill it

@@ -142,6 +142,10 @@ func (w *Worker) Wake(n int) Wake {
 }
 
 func (w *Worker) serve(rw http.ResponseWriter, r *http.Request) {
+	if r.Method == http.MethodOptions { // a request for consent, which it does not know
+		rw.WriteHeader(http.StatusMethodNotAllowed)
+		return
+	}
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
 		return // Reveille died on the way: some tests kill it
