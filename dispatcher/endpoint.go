@@ -132,6 +132,9 @@ func (d *Dispatcher) tellEndpoint(ctx context.Context, a *attempt) error {
 			// replica to the same origin obey it at once.
 			f.RetryAfter = max(time.Millisecond, v.RetryAfter-time.Since(a.began.Add(a.took)))
 			store.Endpoints().Pause(a.sub, f.RetryAfter)
+			if rest, told := store.Endpoints().Paused(a.sub); !told { // maybe of another answer, which was not stored
+				f.RetryAfter = max(f.RetryAfter, rest)
+			}
 		}
 		down, err := store.FailEndpoint(ctx, a.sub, f)
 		if down {

@@ -38,11 +38,21 @@ func (d *Dispatcher) resumed(ctx context.Context, w fsm.Wake) (bool, error) {
 	return !ok || !sub.Stopped(), nil
 }
 
-// retire stops a subscription whose endpoint has answered 410. A later subscription, or another webhook, is not stopped
-// by an answer to the former one.
-func (d *Dispatcher) retire(ctx context.Context, sub fsm.Subscription) error {
-	if err := d.cfg.Store.RetireSubscription(ctx, sub); !errors.Is(err, fsm.ErrNotFound) {
+// retire stops a subscription whose endpoint has answered 410, once for each such answer: a resumption that follows
+// counts. A later subscription, or another webhook, is not stopped by an answer to the former one: that is a failure as
+// any other.
+func (d *Dispatcher) retire(ctx context.Context, a *attempt) error {
+	if a.verdict.Result != fsm.AttemptRetired || a.retired {
+		return nil
+	}
+	switch err := d.cfg.Store.RetireSubscription(ctx, a.sub); {
+	case errors.Is(err, fsm.ErrUnavailable):
 		return err
+	case errors.Is(err, fsm.ErrNotFound):
+		a.verdict.Result = fsm.AttemptFailed
+	default:
+		a.retired = true
+		d.noteStore(err)
 	}
 	return nil
 }

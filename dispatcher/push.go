@@ -124,7 +124,7 @@ func (d *Dispatcher) filterHolds(ctx context.Context, a *attempt) bool {
 		return false
 	}
 	sub, there := subscriptionOf(d.cfg.Store.Catalog(), a.wake)
-	return !there || !sub.Paused && sub.Filter.Equal(a.sub.Filter)
+	return !there || !sub.Stopped() && sub.Filter.Equal(a.sub.Filter)
 }
 
 // passesOver says whether the filter left out all events that were read. Then the consumer moves on behind them, and

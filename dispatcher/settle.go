@@ -53,6 +53,9 @@ func (d *Dispatcher) report(a *attempt) fsm.Outcome {
 }
 
 func (d *Dispatcher) tell(ctx context.Context, a *attempt) (fsm.Outcome, error) {
+	if err := d.retire(ctx, a); err != nil {
+		return fsm.Outcome{}, err
+	}
 	w, v := a.wake, a.verdict
 	switch v.Result {
 	case fsm.AttemptAccepted:
@@ -63,11 +66,7 @@ func (d *Dispatcher) tell(ctx context.Context, a *attempt) (fsm.Outcome, error) 
 		return d.wait(ctx, w, v.Blocked, v.Wait)
 	case fsm.AttemptAbandoned:
 		return fsm.Outcome{}, nil
-	case fsm.AttemptRetired:
-		if err := d.retire(ctx, a.sub); err != nil {
-			return fsm.Outcome{}, err
-		}
-	case fsm.AttemptFailed:
+	case fsm.AttemptFailed, fsm.AttemptRetired:
 	}
 	b := a.delivery.Batch
 	f := fsm.Failure{

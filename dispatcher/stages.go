@@ -78,6 +78,8 @@ type attempt struct {
 	failed bool
 	// noted is true once the store knows what the attempt says about its endpoint.
 	noted bool
+	// retired is true once the store knows that the endpoint has answered 410.
+	retired bool
 }
 
 // ends sets the verdict. It returns false, for a step to return.

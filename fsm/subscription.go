@@ -69,7 +69,7 @@ type Subscription struct {
 	Paused bool
 	// PausedAt is when it was Paused; zero if it is not Paused, or if that time was not noted.
 	PausedAt time.Time
-	// Retired is true if the endpoint has answered 410, until the subscription is resumed or has another webhook.
+	// Retired is true if the endpoint has answered 410, until the subscription is resumed.
 	Retired bool
 	// Consent is what the endpoint has said about deliveries. It is no part of the configuration. Another webhook makes
 	// it void.
@@ -174,11 +174,11 @@ func (s Subscription) Resumed() Subscription {
 	return s
 }
 
-// SaidAsOf has nothing that the endpoint of another webhook has said. The argument was is the subscription before the
+// ConsentAsOf has no consent that was given for another webhook. The argument was is the subscription before the
 // change.
-func (s Subscription) SaidAsOf(was Subscription) Subscription {
+func (s Subscription) ConsentAsOf(was Subscription) Subscription {
 	if s.Webhook != was.Webhook {
-		s.Consent, s.Retired = Consent{}, false
+		s.Consent = Consent{}
 	}
 	return s
 }

@@ -130,9 +130,10 @@ func newCensus(s *Store) *census {
 			"owned partition.", "state"),
 		oldest: describe("reveille_oldest_pending_wake_seconds", "Age of the oldest wake among the consumers in "+
 			"state waking in the partitions that this replica owns: since Redis was told of the event, since the end "+
-			"of the previous wake if the consumer was busy, or since it was resumed. 0 if there is none. Retired "+
-			"consumers and those aside do not count: they wait for an operator, or hold up nothing, and would hide "+
-			"the others. Alert on the maximum over the replicas."),
+			"of the previous wake if the consumer was busy, or since it was resumed. 0 if there is none. "+
+			"Consumers that got a 410 and those aside do not count: they wait for an operator, or hold up nothing, "+
+			"and would hide the others. Those of a stopped subscription do (reveille_subscriptions_paused). "+
+			"Alert on the maximum over the replicas."),
 		overdue: describe("reveille_overdue_seconds", "For how long the oldest deadline has passed that nothing has "+
 			"acted on, in the partitions that this replica owns: an attempt that is due, a wake without an answer, a "+
 			"worker that has fallen silent. 0 if there is none. What waits for an endpoint is not due. It grows if "+
@@ -171,7 +172,7 @@ func (c *census) Collect(ch chan<- prometheus.Metric) {
 	}
 	subs, paused := c.s.catalog.All(), 0
 	for i := range subs {
-		if subs[i].Paused {
+		if subs[i].Stopped() {
 			paused++
 		}
 	}

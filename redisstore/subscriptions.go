@@ -140,7 +140,7 @@ func (s *Store) changeAt(
 		if err != nil {
 			return fsm.Subscription{}, err
 		}
-		if next = next.SaidAsOf(was); next.Equal(was) {
+		if next = next.ConsentAsOf(was); next.Equal(was) {
 			return was, nil
 		}
 		if next.Previous.Secret != "" || next.Paused != was.Paused {

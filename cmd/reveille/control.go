@@ -35,6 +35,8 @@ func (c *cli) retry(ctx context.Context, args []string) error {
 		waits = "it is paused"
 	case s.States["retired"] > 0:
 		waits = fmt.Sprintf("the endpoint answered 410 to %s", counted(s.States["retired"], "consumer"))
+	case s.Condition == "retired":
+		waits = "the endpoint answered 410"
 	case given > 0:
 		waits = counted(given, "consumer") + " were given up"
 	default:

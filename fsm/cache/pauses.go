@@ -39,6 +39,9 @@ func (p *pause) end() time.Time {
 // set changes a pause. v.mu is held.
 func (v *Endpoints) set(p *pause, until, ahead time.Time) {
 	was := p.end()
+	if !ahead.After(until) { // the store knows of it
+		ahead = time.Time{}
+	}
 	if p.until, p.ahead = until, ahead; !p.end().Equal(was) {
 		p.holds = holds{}
 	}

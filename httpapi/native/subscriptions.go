@@ -21,6 +21,9 @@ func (f *Face) bodyOf(sub fsm.Subscription) web.Members {
 	if sub.Paused { // by an operator
 		body = body.With("paused", true)
 	}
+	if sub.Retired { // by a 410
+		body = body.With("retired", true)
+	}
 	if c, ok := f.Control.Consent(sub); ok {
 		body = body.With("consent", fields.ConsentOf(c))
 	}

@@ -185,7 +185,7 @@ func (f *Face) retryDelivery(ctx context.Context, d delivery) error {
 		return refused("it was taken")
 	case w == nil:
 		return refused("it is over, and has left no dead letter, or none that is still kept")
-	case w.Retired:
+	case w.Retired, d.sub.Retired:
 		return refused("its endpoint has answered 410; a PATCH with \"active\":true delivers to it again")
 	case f.Control.Paused(ctx, *w):
 		return refused("its subscription is not active")

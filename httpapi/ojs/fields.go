@@ -29,7 +29,7 @@ type subscriptionBody struct {
 
 func bodyOf(sub fsm.Subscription) subscriptionBody {
 	return subscriptionBody{
-		ID: sub.ID, URL: sub.Webhook, filterBody: filterOf(sub), Active: !sub.Paused, Metadata: sub.Metadata,
+		ID: sub.ID, URL: sub.Webhook, filterBody: filterOf(sub), Active: !sub.Stopped(), Metadata: sub.Metadata,
 		CreatedAt: sub.CreatedAt.UTC(),
 	}
 }

@@ -173,7 +173,7 @@ func (f *Face) change(c echo.Context) error {
 		if _, err := f.Control.Resume(c.Request().Context(), stored.ID); err != nil {
 			return err
 		}
-		stored.Paused = false
+		stored = stored.Resumed()
 	}
 	return web.Answer(c, http.StatusOK, bodyOf(stored), nil)
 }

@@ -132,7 +132,7 @@ func (t *tx) changed(was, next fsm.Subscription) fsm.Subscription {
 
 // change stores another form of a subscription, unless it is unchanged. It returns what is stored.
 func (t *tx) change(was, next fsm.Subscription) fsm.Subscription {
-	if next = next.SaidAsOf(was); !next.Equal(was) {
+	if next = next.ConsentAsOf(was); !next.Equal(was) {
 		next.Previous = next.Previous.Unexpired(t.now())
 		next = next.PausedAsOf(t.now(), was)
 		next.Revision++
