@@ -311,8 +311,8 @@ func playEndpoints(
 	f := start(t, newMemStore(), func(c *Config) { c.ReadBatch = reads(oneEvent) }, func(d *Dispatcher) {
 		d.sender.tls.RootCAs = roots
 		d.cfg.Outcomes.Observe(router.Observer{Attempt: func(a fsm.Attempt) {
-			if a.Wake.Attempt == 1 {
-				results <- a.Wake.Subscription
+			if a.Delivery.Attempt == 1 {
+				results <- a.Delivery.Subscription
 			}
 		}})
 	})

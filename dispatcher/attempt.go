@@ -29,9 +29,9 @@ const (
 
 // perform makes one delivery attempt, frees the slot, and does what the store asks for. It returns false if the
 // exchange of the attempt is overdue: then another worker does the rest in place of this one.
-func (d *Dispatcher) perform(sl slot, sub fsm.Subscription, w fsm.Wake, has *turn) bool {
+func (d *Dispatcher) perform(sl slot, sub fsm.Subscription, w fsm.Delivery, has *turn) bool {
 	ctx := d.traces.begin(d.requests, w)
-	a := &attempt{sub: sub, wake: w, slot: &sl, turn: has}
+	a := &attempt{sub: sub, delivery: w, slot: &sl, turn: has}
 	a.overdue = func(late *attempt) {
 		d.worker(func() bool {
 			d.conclude(late)
@@ -63,7 +63,7 @@ func (d *Dispatcher) prepare(_ context.Context, a *attempt) bool {
 		})
 	}
 	a.kind, a.format = d.kinds[a.sub.Mode], f
-	a.delivery = format.Delivery{Wake: a.wake, PublicURL: d.cfg.PublicURL, Secret: a.sub.Secret}
+	a.content = format.Content{Delivery: a.delivery, PublicURL: d.cfg.PublicURL, Secret: a.sub.Secret}
 	a.host = hostOf(a.sub.Webhook)
 	return true
 }
@@ -88,9 +88,9 @@ func (d *Dispatcher) allowTarget(_ context.Context, a *attempt) bool {
 }
 
 func (d *Dispatcher) build(ctx context.Context, a *attempt) bool {
-	a.delivery.At = d.cfg.Clock()
-	a.delivery.Previous = a.sub.Previous.At(a.delivery.At)
-	header, body, err := a.format.Request(a.delivery)
+	a.content.At = d.cfg.Clock()
+	a.content.Previous = a.sub.Previous.At(a.content.At)
+	header, body, err := a.format.Request(a.content)
 	if err != nil {
 		v := format.Verdict{
 			Result: fsm.AttemptFailed, Class: format.ClassNotBuilt, Reason: "no request can be made of it",
@@ -101,8 +101,8 @@ func (d *Dispatcher) build(ctx context.Context, a *attempt) bool {
 		return a.ends(v)
 	}
 	limit := cmp.Or(a.sub.Timeout, d.cfg.RequestTimeout)
-	if a.wake.Patience > 0 { // the request ends before the deadline, which a change of the subscription does not move
-		limit = min(limit, a.wake.Patience-fsm.AttemptMargin)
+	if a.delivery.Patience > 0 { // it ends before the deadline, which a change of the subscription does not move
+		limit = min(limit, a.delivery.Patience-fsm.AttemptMargin)
 	}
 	ctx, a.cancel = context.WithTimeout(ctx, limit)
 	if a.request, err = http.NewRequestWithContext(
@@ -123,7 +123,7 @@ func (d *Dispatcher) build(ctx context.Context, a *attempt) bool {
 }
 
 func (d *Dispatcher) send(ctx context.Context, a *attempt) bool {
-	d.metrics.sends(a.wake)
+	d.metrics.sends(a.delivery)
 	a.sent = true
 	err := d.ask(ctx, a)
 	switch {
@@ -141,7 +141,7 @@ func (d *Dispatcher) judge(_ context.Context, a *attempt) bool {
 	answer := d.answerTo(a)
 	begins := ""
 	if a.readsAnswer() {
-		early := d.acceptEarly(a.wake)
+		early := d.acceptEarly(a.delivery)
 		defer early.wait()
 		answer.Body = readAnswer(a.response)
 	} else {
@@ -200,7 +200,7 @@ type earlyAccept struct {
 	done  chan struct{}
 }
 
-func (d *Dispatcher) acceptEarly(w fsm.Wake) earlyAccept {
+func (d *Dispatcher) acceptEarly(w fsm.Delivery) earlyAccept {
 	e := earlyAccept{done: make(chan struct{})}
 	e.timer = time.AfterFunc(acceptAfter, func() {
 		defer close(e.done)

@@ -103,7 +103,7 @@ func TestAnAnswerAfterItsSubscriptionWasDeletedChangesNothing(t *testing.T) {
 // unbuildable is a format that cannot make a request.
 type unbuildable struct{ format.Format }
 
-func (unbuildable) Request(format.Delivery) (http.Header, []byte, error) {
+func (unbuildable) Request(format.Content) (http.Header, []byte, error) {
 	return nil, nil, errors.New("no type")
 }
 

@@ -25,13 +25,13 @@ func (l *limiter) allow(_ context.Context, a *attempt) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Now()
-	turn, has := l.turns[a.wake.Consumer]
+	turn, has := l.turns[a.delivery.Consumer]
 	if !has {
 		turn = now
 		if l.next.After(now) {
 			turn = l.next
 		}
-		l.turns[a.wake.Consumer], l.next = turn, turn.Add(time.Second/10)
+		l.turns[a.delivery.Consumer], l.next = turn, turn.Add(time.Second/10)
 	}
 	if wait := turn.Sub(now); wait > 0 {
 		return a.blocked("rate", wait)

@@ -54,7 +54,7 @@ func (d *Dispatcher) allowConsent(_ context.Context, a *attempt) bool {
 
 // consented says whether a delivery may be made by now, after the store was told to hold it back. A consent is stored
 // before the deliveries are released. So either that release includes this one, or consented sees the consent.
-func (d *Dispatcher) consented(ctx context.Context, w fsm.Wake) (bool, error) {
+func (d *Dispatcher) consented(ctx context.Context, w fsm.Delivery) (bool, error) {
 	if err := d.cfg.Store.RefreshCatalog(ctx); err != nil {
 		return false, err
 	}

@@ -14,13 +14,13 @@ import (
 
 // Deliver makes each delivery attempt as soon as a slot is free. It does not block. After a stop, it hands the attempts
 // back to the store for another replica; this may block for handBackTime.
-func (d *Dispatcher) Deliver(wakes []fsm.Wake) {
-	if len(wakes) == 0 {
+func (d *Dispatcher) Deliver(deliveries []fsm.Delivery) {
+	if len(deliveries) == 0 {
 		return
 	}
-	if !d.place(wakes) {
-		refs := make([]fsm.WakeRef, len(wakes))
-		for i, w := range wakes {
+	if !d.place(deliveries) {
+		refs := make([]fsm.DeliveryRef, len(deliveries))
+		for i, w := range deliveries {
 			refs[i] = w.Ref()
 		}
 		d.handBack(refs)
@@ -28,14 +28,14 @@ func (d *Dispatcher) Deliver(wakes []fsm.Wake) {
 }
 
 // place starts or queues the attempts. It returns false if the program stops.
-func (d *Dispatcher) place(wakes []fsm.Wake) bool {
+func (d *Dispatcher) place(deliveries []fsm.Delivery) bool {
 	catalog := d.cfg.Store.Catalog()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.stopped {
 		return false
 	}
-	for _, w := range wakes {
+	for _, w := range deliveries {
 		if sub, ok := subscriptionOf(catalog, w); ok {
 			d.placeOne(sub, w)
 			continue
@@ -50,13 +50,13 @@ func (d *Dispatcher) place(wakes []fsm.Wake) bool {
 	return true
 }
 
-func subscriptionOf(c *cache.Catalog, w fsm.Wake) (fsm.Subscription, bool) {
+func subscriptionOf(c *cache.Catalog, w fsm.Delivery) (fsm.Subscription, bool) {
 	sub, ok := c.Get(w.Subscription)
 	return sub, ok && sub.Generation == w.Generation
 }
 
 // placeOne sends a wake or queues it. d.mu is held.
-func (d *Dispatcher) placeOne(sub fsm.Subscription, w fsm.Wake) {
+func (d *Dispatcher) placeOne(sub fsm.Subscription, w fsm.Delivery) {
 	now := d.cfg.Clock()
 	if w.Asked.IsZero() {
 		w.Asked = time.Now()
@@ -78,12 +78,12 @@ func (d *Dispatcher) placeOne(sub fsm.Subscription, w fsm.Wake) {
 
 // isGood says whether a wake may go out as the store handed it out. A process that was frozen does not notice that the
 // deadline has passed. The wake may be out again meanwhile, and only the store knows.
-func (d *Dispatcher) isGood(w fsm.Wake) bool {
+func (d *Dispatcher) isGood(w fsm.Delivery) bool {
 	return time.Now().Before(w.GoodUntil(d.cfg.WakingTimeout))
 }
 
 // drop gives back a wake that the full queue cannot keep. d.mu is held.
-func (d *Dispatcher) drop(w fsm.Wake) {
+func (d *Dispatcher) drop(w fsm.Delivery) {
 	d.metrics.dropped.Inc()
 	if times, log := d.dropped.Happened(d.cfg.Clock()); log {
 		d.log.Warn("the queue of wakes is full; the newest ones come again later", zap.Int("times", times))
@@ -99,7 +99,7 @@ func (d *Dispatcher) pump() {
 			return
 		}
 		d.parkNoMore(it)
-		if it.wake == nil || it.parking || !d.isGood(*it.wake) {
+		if it.delivery == nil || it.parking || !d.isGood(*it.delivery) {
 			if it.by == "" {
 				d.begun++
 				it.by = fmt.Sprintf("%s-%d", d.name, d.begun)
@@ -107,18 +107,18 @@ func (d *Dispatcher) pump() {
 			d.do(func() bool { return d.begin(sl, it) })
 			continue
 		}
-		sub, ok := subscriptionOf(d.cfg.Store.Catalog(), *it.wake)
+		sub, ok := subscriptionOf(d.cfg.Store.Catalog(), *it.delivery)
 		if !ok { // the subscription and its consumers were deleted while the wake waited
 			d.slots.release(sl)
 			d.rates.unused(it.turn)
 			continue
 		}
-		d.start(sl, sub, *it.wake, it.turn)
+		d.start(sl, sub, *it.delivery, it.turn)
 	}
 }
 
 // start makes an attempt with a slot that was taken for it. d.mu is held.
-func (d *Dispatcher) start(sl slot, sub fsm.Subscription, w fsm.Wake, has *turn) {
+func (d *Dispatcher) start(sl slot, sub fsm.Subscription, w fsm.Delivery, has *turn) {
 	d.do(func() bool { return d.perform(sl, sub, w, has) })
 }
 
@@ -142,10 +142,10 @@ func (d *Dispatcher) begin(sl slot, it *item) bool {
 		return true
 	}
 	// Begin hands out one wake. Any other outcome takes the common way.
-	if err == nil && len(out.Wakes) == 1 && d.requests.Err() == nil {
-		w := out.Wakes[0]
+	if err == nil && len(out.Deliveries) == 1 && d.requests.Err() == nil {
+		w := out.Deliveries[0]
 		if sub, ok := subscriptionOf(d.cfg.Store.Catalog(), w); ok {
-			out.Wakes = nil
+			out.Deliveries = nil
 			w.Seen = it.seen
 			d.follow(out)
 			return d.perform(sl, sub, w, it.turn)
@@ -171,7 +171,7 @@ func (d *Dispatcher) runUnlisted(ctx context.Context) {
 		case <-d.unlistedReady:
 		}
 		d.mu.Lock()
-		wakes := d.unlisted
+		deliveries := d.unlisted
 		d.unlisted = nil
 		d.mu.Unlock()
 		call, cancel := context.WithTimeout(ctx, reportTimeout)
@@ -184,7 +184,7 @@ func (d *Dispatcher) runUnlisted(ctx context.Context) {
 		if err != nil {
 			wait = d.cfg.WakingTimeout // the list was not read: the subscriptions may be in it
 		}
-		missing := d.placeListed(wakes)
+		missing := d.placeListed(deliveries)
 		d.mu.Lock()
 		d.giveBack(fsm.BlockedUnlisted, wait, missing...)
 		d.mu.Unlock()
@@ -192,11 +192,11 @@ func (d *Dispatcher) runUnlisted(ctx context.Context) {
 }
 
 // placeListed starts or queues the wakes whose subscriptions the catalog holds, and returns the others.
-func (d *Dispatcher) placeListed(wakes []fsm.Wake) (missing []fsm.WakeRef) {
+func (d *Dispatcher) placeListed(deliveries []fsm.Delivery) (missing []fsm.DeliveryRef) {
 	catalog := d.cfg.Store.Catalog()
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for _, w := range wakes {
+	for _, w := range deliveries {
 		switch sub, ok := subscriptionOf(catalog, w); {
 		case d.stopped || !ok:
 			missing = append(missing, w.Ref())

@@ -489,7 +489,7 @@ func TestWakesThatWaitAndAreNotParkedYetGoOutAsTheyAre(t *testing.T) {
 	})
 	// One subscription that hangs keeps all parkers busy.
 	hang := store.addSubscription("hang", hanging(t, func() {}))
-	var first []fsm.Wake
+	var first []fsm.Delivery
 	for n := range parkers + 1 {
 		w := store.event(hang, fmt.Sprintf("/hang/%d", n), "0001")
 		if n == 1 {

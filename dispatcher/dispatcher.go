@@ -234,7 +234,7 @@ type Dispatcher struct {
 	back  []wakeBack
 	begun int
 	// unlisted are wakes of subscriptions that the catalog does not hold (yet).
-	unlisted []fsm.Wake
+	unlisted []fsm.Delivery
 	// tests are the subscriptions that have a test delivery in flight.
 	tests map[string]struct{}
 	// dropped is what was logged of wakes beyond MaxQueued, unreported of results that the store did not take, broken
@@ -325,7 +325,7 @@ func (d *Dispatcher) runSummary(ctx context.Context) {
 }
 
 // stop has no new attempts begin, and returns those that wait.
-func (d *Dispatcher) stop() (waiting []fsm.WakeRef) {
+func (d *Dispatcher) stop() (waiting []fsm.DeliveryRef) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.stopped = true

@@ -38,7 +38,7 @@ func (d *Dispatcher) allowEndpoint(ctx context.Context, a *attempt) bool {
 	}
 	ctx, cancel := context.WithTimeout(ctx, reportTimeout)
 	defer cancel()
-	probe, err := d.cfg.Store.ProbeEndpoint(ctx, a.sub, cmp.Or(a.wake.Patience, a.sub.Profile().Attempt))
+	probe, err := d.cfg.Store.ProbeEndpoint(ctx, a.sub, cmp.Or(a.delivery.Patience, a.sub.Profile().Attempt))
 	a.probe = probe.Slot
 	switch {
 	case d.requests.Err() != nil:
@@ -64,7 +64,7 @@ func (d *Dispatcher) allowOrigin(_ context.Context, a *attempt) bool {
 
 // hold ends an attempt because its delivery must wait for the endpoint.
 func (d *Dispatcher) hold(a *attempt, e fsm.EndpointNow, wait time.Duration) bool {
-	again := a.wake.Attempt > 1
+	again := a.delivery.Attempt > 1
 	spread := min(time.Duration(d.cfg.Store.Endpoints().Hold(a.sub, again))*heldPace, heldSpread)
 	if again {
 		wait += retryLag
@@ -79,7 +79,7 @@ func (d *Dispatcher) hold(a *attempt, e fsm.EndpointNow, wait time.Duration) boo
 // recovered says whether the endpoint is not left alone any more, after the store was told to hold a delivery back. The
 // end of the trouble is stored before the consumers are released. So either this delivery is held before that release,
 // which then includes it, or recovered sees the end. This replica must have heard of that end.
-func (d *Dispatcher) recovered(w fsm.Wake) bool {
+func (d *Dispatcher) recovered(w fsm.Delivery) bool {
 	sub, ok := subscriptionOf(d.cfg.Store.Catalog(), w)
 	e := d.cfg.Store.Endpoints().Of(sub)
 	return !ok || !e.LeftAlone(e.Now)
@@ -105,7 +105,7 @@ func (a *attempt) refused() bool {
 
 func (d *Dispatcher) tellEndpoint(ctx context.Context, a *attempt) error {
 	store, v := d.cfg.Store, a.verdict
-	e, now, trouble := store.Endpoints().Get(a.wake.Generation)
+	e, now, trouble := store.Endpoints().Get(a.delivery.Generation)
 	f := fsm.EndpointFailure{Probe: a.probe, Refused: a.refused(), Shown: !a.kind.spares, Reason: v.Reason}
 	switch {
 	case v.Result.OK() && (!trouble || e.Since.IsZero() && e.AskedToWait(now)):

@@ -286,10 +286,10 @@ func TestALateReplicaPassesOverNothingThatHasFailedSince(t *testing.T) {
 	store.change(t, wants("wanted"))
 	store.db.ChangeConsumer(consumer, func(c *fsm.Consumer) { c.Deadline = store.now().Add(-time.Second) })
 	due, _, err := store.other.Due(t.Context(), 0, 10)
-	if err != nil || len(due.Wakes) != 1 {
-		t.Fatalf("due are %+v, %v", due.Wakes, err)
+	if err != nil || len(due.Deliveries) != 1 {
+		t.Fatalf("due are %+v, %v", due.Deliveries, err)
 	}
-	if _, err := store.other.Fail(t.Context(), due.Wakes[0].Ref(), fsm.Failure{
+	if _, err := store.other.Fail(t.Context(), due.Deliveries[0].Ref(), fsm.Failure{
 		Reason: "status 503", Profile: sub.Profile(), Span: 4,
 	}); err != nil {
 		t.Fatal(err)

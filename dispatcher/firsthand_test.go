@@ -74,13 +74,13 @@ func (s *eventStreams) read(
 }
 
 func (s *eventStreams) attempted(a fsm.Attempt) {
-	tells := a.Wake.Primary == toldStream || strings.HasPrefix(a.EventType, "webhook.")
+	tells := a.Delivery.Primary == toldStream || strings.HasPrefix(a.EventType, "webhook.")
 	if !told(a.Result) || a.DeliveryID == "" || tells {
 		return
 	}
 	s.mu.Lock()
-	s.told[a.Wake.Primary]++
-	n := s.told[a.Wake.Primary]
+	s.told[a.Delivery.Primary]++
+	n := s.told[a.Delivery.Primary]
 	s.mu.Unlock()
 	if n < 100 {
 		go s.append(toldStream, `{"type":"webhook.failed"}`)
@@ -222,7 +222,7 @@ func TestATargetThatIsRefusedCountsForItsEndpoint(t *testing.T) {
 				var results sync.Map
 				p.cfg.Outcomes.Observe(router.Observer{Attempt: func(a fsm.Attempt) {
 					if a.Class == string(format.ClassProhibited) {
-						results.Store(fmt.Sprint(a.Wake.Primary, a.Began.UnixNano()), true)
+						results.Store(fmt.Sprint(a.Delivery.Primary, a.Began.UnixNano()), true)
 					}
 				}})
 				for i := range 100 {

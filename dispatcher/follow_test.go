@@ -21,18 +21,18 @@ func ask(by string, o fsm.Outcome, err error) (fsm.Outcome, error) {
 
 func asked(by string) []string { return []string{"/asked/" + by} }
 
-func (s asking) Accept(ctx context.Context, r fsm.WakeRef) (fsm.Outcome, error) {
+func (s asking) Accept(ctx context.Context, r fsm.DeliveryRef) (fsm.Outcome, error) {
 	o, err := s.memStore.Accept(ctx, r)
 	return ask("Accept", o, err)
 }
 
-func (s asking) Begin(ctx context.Context, r fsm.WakeRef, by string) (fsm.Outcome, error) {
+func (s asking) Begin(ctx context.Context, r fsm.DeliveryRef, by string) (fsm.Outcome, error) {
 	o, err := s.memStore.Begin(ctx, r, by)
 	return ask("Begin", o, err)
 }
 
 func (s asking) Park(
-	ctx context.Context, r fsm.WakeRef, why fsm.BlockReason, wait time.Duration,
+	ctx context.Context, r fsm.DeliveryRef, why fsm.BlockReason, wait time.Duration,
 ) (fsm.Outcome, error) {
 	o, err := s.memStore.Park(ctx, r, why, wait)
 	return ask("Park", o, err)

@@ -32,7 +32,7 @@ type gate struct {
 	limits   []fsm.Limit
 	revision int64
 	line
-	places map[wakeKey]*list.Element
+	places map[deliveryKey]*list.Element
 	// free turns may be used until a time.
 	free  int
 	until time.Time
@@ -50,8 +50,8 @@ type gate struct {
 
 // waiter is a delivery at a gate. Its wake has no streams.
 type waiter struct {
-	wake fsm.Wake
-	size int
+	delivery fsm.Delivery
+	size     int
 }
 
 // keepTo has other limits count from now on, unless they are of an older revision. r.mu is held.
@@ -64,13 +64,13 @@ func (g *gate) keepTo(limits []fsm.Limit, revision int64) {
 
 // put adds a delivery to those that wait at a gate. Replays and asides yield to others. r.mu is held.
 func (r *rates) put(g *gate, w waiter, first bool) {
-	_, aside := fsm.AsideOf(w.wake.Consumer)
-	queue := g.queueOf(w.wake.Replay || aside)
+	_, aside := fsm.AsideOf(w.delivery.Consumer)
+	queue := g.queueOf(w.delivery.Replay || aside)
 	add := queue.PushBack
 	if first {
 		add = queue.PushFront
 	}
-	g.places[keyOf(w.wake)] = add(w)
+	g.places[keyOf(w.delivery)] = add(w)
 	r.waiting++
 }
 
@@ -80,7 +80,7 @@ func (r *rates) next(g *gate) waiter {
 	place := queue.Front()
 	w := place.Value.(waiter)
 	g.remove(queue, place)
-	delete(g.places, keyOf(w.wake))
+	delete(g.places, keyOf(w.delivery))
 	r.waiting--
 	return w
 }

@@ -69,12 +69,12 @@ func (s *troubled) meet(ctx context.Context, call func(context.Context) (fsm.Out
 	return call(ctx)
 }
 
-func (s *troubled) Begin(ctx context.Context, r fsm.WakeRef, by string) (fsm.Outcome, error) {
+func (s *troubled) Begin(ctx context.Context, r fsm.DeliveryRef, by string) (fsm.Outcome, error) {
 	return s.meet(ctx, func(ctx context.Context) (fsm.Outcome, error) { return s.memStore.Begin(ctx, r, by) })
 }
 
 func (s *troubled) Park(
-	ctx context.Context, r fsm.WakeRef, why fsm.BlockReason, wait time.Duration,
+	ctx context.Context, r fsm.DeliveryRef, why fsm.BlockReason, wait time.Duration,
 ) (fsm.Outcome, error) {
 	return s.meet(ctx, func(ctx context.Context) (fsm.Outcome, error) { return s.memStore.Park(ctx, r, why, wait) })
 }

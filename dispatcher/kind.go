@@ -30,13 +30,13 @@ func (d *Dispatcher) newKinds() map[fsm.Mode]kind {
 
 // mint names the delivery of a wake and makes its token.
 func (d *Dispatcher) mint(_ context.Context, a *attempt) bool {
-	w := a.wake
-	a.delivery.ID = w.WakeID
-	a.delivery.Token = d.cfg.Tokens.Mint(w.Consumer, w.Generation, w.Epoch, d.cfg.Clock())
+	w := a.delivery
+	a.content.ID = w.WakeID
+	a.content.Token = d.cfg.Tokens.Mint(w.Consumer, w.Generation, w.Epoch, d.cfg.Clock())
 	return true
 }
 
 // finish acks what the worker of a wake could have seen (D1).
 func (d *Dispatcher) finish(ctx context.Context, a *attempt) (fsm.Outcome, error) {
-	return d.cfg.Store.Finish(ctx, a.wake.Ref(), a.wake.Streams)
+	return d.cfg.Store.Finish(ctx, a.delivery.Ref(), a.delivery.Streams)
 }

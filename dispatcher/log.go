@@ -80,7 +80,7 @@ func (r *repeated) add(a fsm.Attempt) {
 	if r.times++; r.times == 1 {
 		r.subscriptions, r.classes = map[string]int{}, map[string]int{}
 	}
-	r.subscriptions[a.Wake.Subscription]++
+	r.subscriptions[a.Delivery.Subscription]++
 	r.classes[a.Class]++
 }
 
@@ -110,12 +110,12 @@ func (l *deliveryLog) attempted(a fsm.Attempt) {
 	case fsm.AttemptAccepted, fsm.AttemptDone:
 		switch over, first := l.took(a); {
 		case over:
-			l.log.Info("webhook takes deliveries again", zap.String("subscription", a.Wake.Subscription),
+			l.log.Info("webhook takes deliveries again", zap.String("subscription", a.Delivery.Subscription),
 				zap.String("host", a.Host))
 		case first:
 			l.log.Info("the first delivery of a subscription was taken",
-				zap.String("subscription", a.Wake.Subscription), zap.String("host", a.Host),
-				zap.String("stream", a.Wake.Primary), zap.Int("status", a.Status), zap.Duration("took", a.Took))
+				zap.String("subscription", a.Delivery.Subscription), zap.String("host", a.Host),
+				zap.String("stream", a.Delivery.Primary), zap.Int("status", a.Status), zap.Duration("took", a.Took))
 		}
 	case fsm.AttemptRetired:
 		l.warn(a, "webhook answered 410: the subscription gets nothing until it is resumed")
@@ -136,7 +136,7 @@ func (l *deliveryLog) took(a fsm.Attempt) (over, first bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.sums.taken++
-	key := laneKey{a.Wake.Subscription, a.Wake.Generation}
+	key := laneKey{a.Delivery.Subscription, a.Delivery.Generation}
 	if first = !l.taken[key]; first {
 		l.taken[key] = true
 	}
@@ -186,7 +186,7 @@ func (l *deliveryLog) happened(a fsm.Attempt) (named bool, again repeated) {
 	if a.Result == fsm.AttemptDead {
 		l.sums.dead++
 	}
-	key, of := laneKey{a.Wake.Subscription, a.Wake.Generation}, cause{a.Result, a.Class}
+	key, of := laneKey{a.Delivery.Subscription, a.Delivery.Generation}, cause{a.Result, a.Class}
 	if l.troubles[key] == nil {
 		l.troubles[key] = map[cause]*naming{}
 	}
@@ -234,9 +234,9 @@ func (l *deliveryLog) forget(keep func(laneKey) bool) {
 
 func attemptFields(a fsm.Attempt) []zap.Field {
 	fields := []zap.Field{
-		zap.String("subscription", a.Wake.Subscription), zap.String("host", a.Host), zap.String("reason", a.Reason),
-		zap.String("consumer", a.Wake.Consumer), zap.Int64("epoch", a.Wake.Epoch), zap.String("wake_id", a.Wake.WakeID),
-		zap.Int("attempt", a.Wake.Attempt),
+		zap.String("subscription", a.Delivery.Subscription), zap.String("host", a.Host), zap.String("reason", a.Reason),
+		zap.String("consumer", a.Delivery.Consumer), zap.Int64("epoch", a.Delivery.Epoch),
+		zap.String("wake_id", a.Delivery.WakeID), zap.Int("attempt", a.Delivery.Attempt),
 	}
 	if a.Class != "" {
 		fields = append(fields, zap.String("class", a.Class))
@@ -246,7 +246,7 @@ func attemptFields(a fsm.Attempt) []zap.Field {
 	}
 	if a.From != "" {
 		from, skip := a.From.Split()
-		fields = append(fields, zap.String("delivery_id", a.DeliveryID), zap.String("stream", a.Wake.Primary),
+		fields = append(fields, zap.String("delivery_id", a.DeliveryID), zap.String("stream", a.Delivery.Primary),
 			zap.String("from", from.Value()), zap.Int64("skip", skip), zap.Int("events", a.Events))
 	}
 	return fields

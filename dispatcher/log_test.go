@@ -17,7 +17,7 @@ func TestTheLogOfDeliveriesSaysTheFirstFailureThatItIsOverAndForgetsWhatIsDelete
 	core, logs := observer.New(zapcore.InfoLevel)
 	l := newDeliveryLog(zap.New(core), time.Now)
 	attempt := func(generation string, r fsm.AttemptResult) {
-		l.attempted(fsm.Attempt{Wake: fsm.Wake{Subscription: "s", Generation: generation}, Result: r})
+		l.attempted(fsm.Attempt{Delivery: fsm.Delivery{Subscription: "s", Generation: generation}, Result: r})
 	}
 	for _, c := range []struct {
 		does  string
@@ -56,7 +56,7 @@ func TestWhatGoesWrongAgainIsSummed(t *testing.T) {
 	now := time.Now()
 	l := newDeliveryLog(zap.New(core), func() time.Time { return now })
 	attempt := func(sub, class string, r fsm.AttemptResult) {
-		l.attempted(fsm.Attempt{Wake: fsm.Wake{Subscription: sub, Generation: "g"}, Class: class, Result: r})
+		l.attempted(fsm.Attempt{Delivery: fsm.Delivery{Subscription: sub, Generation: "g"}, Class: class, Result: r})
 	}
 	wrong := func() {
 		for i, sub := range []string{"a", "b", "c", "d", "e", "f", "g"} {
@@ -119,7 +119,9 @@ func TestAnEndpointThatComesAndGoesIsNamedLessAndLessOften(t *testing.T) {
 	l := newDeliveryLog(zap.New(core), func() time.Time { return now })
 	for range 3600 {
 		for _, r := range []fsm.AttemptResult{fsm.AttemptFailed, fsm.AttemptDone} {
-			l.attempted(fsm.Attempt{Wake: fsm.Wake{Subscription: "s", Generation: "g"}, Class: "timeout", Result: r})
+			l.attempted(fsm.Attempt{
+				Delivery: fsm.Delivery{Subscription: "s", Generation: "g"}, Class: "timeout", Result: r,
+			})
 		}
 		now = now.Add(time.Second)
 	}
@@ -142,7 +144,7 @@ func TestASummaryAddsUpWhatWasDelivered(t *testing.T) {
 		fsm.AttemptBlocked: 7, fsm.AttemptEmpty: 7, fsm.AttemptAbandoned: 7,
 	} {
 		for range times {
-			l.attempted(fsm.Attempt{Wake: fsm.Wake{Subscription: "s", Generation: "g"}, Result: r})
+			l.attempted(fsm.Attempt{Delivery: fsm.Delivery{Subscription: "s", Generation: "g"}, Result: r})
 		}
 	}
 	logs.TakeAll()

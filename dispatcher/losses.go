@@ -30,14 +30,14 @@ type losses struct {
 
 // note counts the events that an attempt has skipped as lost, once the store knows that.
 func (l *losses) note(a *attempt) {
-	if a.verdict.Result != fsm.AttemptEmpty || a.delivery.Batch.Lost == 0 {
+	if a.verdict.Result != fsm.AttemptEmpty || a.content.Batch.Lost == 0 {
 		return
 	}
-	l.counter.Add(float64(a.delivery.Batch.Lost))
+	l.counter.Add(float64(a.content.Batch.Lost))
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.events, l.times = l.events+a.delivery.Batch.Lost, l.times+1
-	l.stream, l.at = a.wake.Primary, a.wake.At(a.wake.Primary)
+	l.events, l.times = l.events+a.content.Batch.Lost, l.times+1
+	l.stream, l.at = a.delivery.Primary, a.delivery.At(a.delivery.Primary)
 	if l.now().Sub(l.said) >= lossPause {
 		l.say()
 	}

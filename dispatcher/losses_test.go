@@ -22,8 +22,8 @@ func TestEachEventThatWasLostIsCountedOnce(t *testing.T) {
 		counter: prometheus.NewCounter(prometheus.CounterOpts{Name: "lost"}),
 	}
 	lose := func(result fsm.AttemptResult, n int64) {
-		a := &attempt{wake: fsm.Wake{Primary: "/a"}, verdict: format.Verdict{Result: result}}
-		a.delivery.Batch.Lost = n
+		a := &attempt{delivery: fsm.Delivery{Primary: "/a"}, verdict: format.Verdict{Result: result}}
+		a.content.Batch.Lost = n
 		l.note(a)
 	}
 	lines := func(want ...int64) {

@@ -243,11 +243,11 @@ func (m *metrics) attempted(a fsm.Attempt) {
 		m.blocked.WithLabelValues(string(a.Blocked)).Inc()
 	}
 	if a.Result.OK() {
-		m.retries.Observe(float64(a.Wake.Attempt - 1))
+		m.retries.Observe(float64(a.Delivery.Attempt - 1))
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	l := m.labels[a.Wake.Subscription]
+	l := m.labels[a.Delivery.Subscription]
 	if l == nil {
 		l = m.labels[otherLabel]
 	}
@@ -264,7 +264,7 @@ func (m *metrics) attempted(a fsm.Attempt) {
 }
 
 // sends observes the delay from an event to the first attempt of its wake, which is sent now.
-func (m *metrics) sends(w fsm.Wake) {
+func (m *metrics) sends(w fsm.Delivery) {
 	if w.Attempt != 1 || w.Seen.At.IsZero() {
 		return
 	}

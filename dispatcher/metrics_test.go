@@ -169,7 +169,8 @@ func TestTheSubscriptionsWithSeriesOfTheirOwnAreBounded(t *testing.T) {
 	end := func(id, generation string) {
 		s.lane(laneKey{id, generation}, 0)
 		m.attempted(fsm.Attempt{
-			Wake: fsm.Wake{Subscription: id, Attempt: 1}, Result: fsm.AttemptAccepted, Status: http.StatusNoContent,
+			Delivery: fsm.Delivery{Subscription: id, Attempt: 1}, Result: fsm.AttemptAccepted,
+			Status: http.StatusNoContent,
 		})
 	}
 	for i := range 5 {

@@ -197,9 +197,9 @@ func TestAnOriginThatAskedToWaitGetsNoProbe(t *testing.T) {
 		if _, err := p.store.other.FailEndpoint(t.Context(), another, wait); err != nil {
 			t.Error(err)
 		}
-		had, probes := p.hook.requests(), p.store.called("ProbeWake")
+		had, probes := p.hook.requests(), p.store.called("ProbeDelivery")
 		pass(20*time.Minute - time.Millisecond)
-		if n, m := p.hook.requests()-had, p.store.called("ProbeWake")-probes; n+m > 0 {
+		if n, m := p.hook.requests()-had, p.store.called("ProbeDelivery")-probes; n+m > 0 {
 			t.Errorf("%d requests came, and %d deliveries were made due", n, m)
 		}
 		p.hook.answers(answersWith(http.StatusOK))

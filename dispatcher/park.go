@@ -30,7 +30,7 @@ func (d *Dispatcher) parkLater(it *item) {
 		it.again = true
 		return
 	}
-	urgent := it.wake == nil || it.ref.Handed > 1
+	urgent := it.delivery == nil || it.ref.Handed > 1
 	if it.park != nil {
 		if !urgent {
 			return
@@ -99,7 +99,7 @@ func (d *Dispatcher) runParker(ctx context.Context) {
 }
 
 // nextToPark returns the item whose turn it is, or the time until the next item's turn; 0 if no item waits.
-func (d *Dispatcher) nextToPark() (it *item, ref fsm.WakeRef, wait time.Duration) {
+func (d *Dispatcher) nextToPark() (it *item, ref fsm.DeliveryRef, wait time.Duration) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	e := d.toParkNow.Front()
@@ -107,11 +107,11 @@ func (d *Dispatcher) nextToPark() (it *item, ref fsm.WakeRef, wait time.Duration
 		e = d.toPark.Front()
 	}
 	if e == nil {
-		return nil, fsm.WakeRef{}, 0
+		return nil, fsm.DeliveryRef{}, 0
 	}
 	it = e.Value.(*item)
 	if wait := time.Until(it.parkAt); wait > 0 {
-		return nil, fsm.WakeRef{}, wait
+		return nil, fsm.DeliveryRef{}, wait
 	}
 	d.parkNoMore(it)
 	it.parking = true
@@ -133,7 +133,7 @@ func (d *Dispatcher) parked(it *item, err error) {
 		it.again = false
 		d.parkLater(it)
 	default:
-		it.wake = nil
+		it.delivery = nil
 		if errors.Is(err, fsm.ErrUnavailable) {
 			d.parkAgain(it)
 		}
@@ -153,7 +153,7 @@ func (d *Dispatcher) askLater(sl slot, it *item) {
 	}
 	d.mu.Unlock()
 	if stopped {
-		d.handBack([]fsm.WakeRef{it.ref})
+		d.handBack([]fsm.DeliveryRef{it.ref})
 	}
 }
 
@@ -197,7 +197,7 @@ func (d *Dispatcher) askSome() time.Duration {
 
 // wakeBack is a wake that this replica does not keep, why, and how long the wake may wait.
 type wakeBack struct {
-	ref  fsm.WakeRef
+	ref  fsm.DeliveryRef
 	why  fsm.BlockReason
 	wait time.Duration
 }
@@ -206,7 +206,7 @@ type wakeBack struct {
 const maxBack = 100_000
 
 // giveBack lets runBack tell the store that this replica does not keep some wakes. d.mu is held.
-func (d *Dispatcher) giveBack(why fsm.BlockReason, wait time.Duration, refs ...fsm.WakeRef) {
+func (d *Dispatcher) giveBack(why fsm.BlockReason, wait time.Duration, refs ...fsm.DeliveryRef) {
 	for _, ref := range refs {
 		if len(d.back) < maxBack {
 			d.back = append(d.back, wakeBack{ref, why, wait})
@@ -218,7 +218,7 @@ func (d *Dispatcher) giveBack(why fsm.BlockReason, wait time.Duration, refs ...f
 }
 
 // takeBack returns the wakes that runBack has not given back. It is called when runBack has ended.
-func (d *Dispatcher) takeBack() (refs []fsm.WakeRef) {
+func (d *Dispatcher) takeBack() (refs []fsm.DeliveryRef) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, b := range d.back {
@@ -255,7 +255,7 @@ func (d *Dispatcher) runBack(ctx context.Context) {
 
 // handBack tells the store that this replica will not make some attempts. The owners of their partitions then make them
 // at once. An attempt that the store could not be told of waits for its deadline.
-func (d *Dispatcher) handBack(waiting []fsm.WakeRef) {
+func (d *Dispatcher) handBack(waiting []fsm.DeliveryRef) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(d.reports), handBackTime)
 	defer cancel()
 	backs := make([]wakeBack, len(waiting))

@@ -120,7 +120,7 @@ func TestRetriesAndLargeWakesAreParkedAtOnce(t *testing.T) {
 	first := f.store.event(sub, "/s/1", "0001")
 	f.Deliver(first)
 	large := f.store.event(sub, "/s/2", "0001")
-	for range keptWake {
+	for range keptDelivery {
 		large[0].Streams = append(large[0].Streams, fsm.StreamTail{Path: "/s/3", Acked: "0001", Tail: "0001"})
 	}
 	f.Deliver(large)
@@ -151,7 +151,7 @@ func TestAWakeThatMayHavePassedItsDeadlineUnparkedIsAskedFor(t *testing.T) {
 	}
 	f.mu.Lock()
 	for _, it := range f.slots.queued {
-		it.wake.Asked = it.wake.Asked.Add(-never)
+		it.delivery.Asked = it.delivery.Asked.Add(-never)
 	}
 	f.mu.Unlock()
 	// Meanwhile, another replica has got the second wake: by its deadline, and by the schedule.

@@ -17,7 +17,7 @@ const pauseStep = 5 * time.Minute
 // has answered 410 (CloudEvents webhook spec, Delivery Response). That is no attempt. A test delivery is sent all the
 // same: an operator has asked for it, maybe to find out whether the subscription can be resumed.
 func (d *Dispatcher) allowSubscription(_ context.Context, a *attempt) bool {
-	sub, ok := subscriptionOf(d.cfg.Store.Catalog(), a.wake)
+	sub, ok := subscriptionOf(d.cfg.Store.Catalog(), a.delivery)
 	switch wait := pauseStep + rand.N(pauseStep); {
 	case a.test || !ok:
 	case sub.Paused:
@@ -30,7 +30,7 @@ func (d *Dispatcher) allowSubscription(_ context.Context, a *attempt) bool {
 
 // resumed says whether the subscription is not stopped any more, after the store was told to hold a delivery back. A
 // resumption is stored before it visits the consumers. So either it visits this one after that, or resumed sees it.
-func (d *Dispatcher) resumed(ctx context.Context, w fsm.Wake) (bool, error) {
+func (d *Dispatcher) resumed(ctx context.Context, w fsm.Delivery) (bool, error) {
 	if err := d.cfg.Store.RefreshCatalog(ctx); err != nil {
 		return false, err
 	}

@@ -89,5 +89,5 @@ func (d *Dispatcher) carryProbe(ctx context.Context, sub fsm.Subscription, p *pr
 		return false, err
 	}
 	p.after = since
-	return d.cfg.Store.ProbeWake(ctx, r)
+	return d.cfg.Store.ProbeDelivery(ctx, r)
 }

@@ -29,7 +29,7 @@ const (
 
 // read reads the events that a push brings.
 func (d *Dispatcher) read(ctx context.Context, a *attempt) bool {
-	w := a.wake
+	w := a.delivery
 	var matches func([]byte) bool
 	if filtered := a.sub.Filter; !filtered.IsZero() {
 		f, err := newFilter(filtered)
@@ -46,18 +46,19 @@ func (d *Dispatcher) read(ctx context.Context, a *attempt) bool {
 	reading, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	batch, err := d.cfg.ReadBatch(
-		reading, reader, w.Primary, w.At(w.Primary), w.End(), a.format.Most(a.delivery), w.Span, matches,
+		reading, reader, w.Primary, w.At(w.Primary), w.End(), a.format.Most(a.content), w.Span, matches,
 	)
 	switch {
 	case d.requests.Err() != nil:
 		return a.ends(format.Verdict{Result: fsm.AttemptAbandoned})
 	case errors.Is(err, fsm.ErrNoStream):
-		d.follow(fsm.Outcome{Hidden: []string{a.wake.Primary}})
+		d.follow(fsm.Outcome{Hidden: []string{a.delivery.Primary}})
 		return a.ends(unread("the stream server has no such stream"))
 	case err != nil:
 		if times, log := d.unreadable.Happened(d.cfg.Clock()); log {
 			d.log.Warn("the events of a push cannot be read; they are asked for again", zap.Int("times", times),
-				zap.String("subscription", a.wake.Subscription), zap.String("stream", a.wake.Primary), zap.Error(err))
+				zap.String("subscription", a.delivery.Subscription), zap.String("stream", a.delivery.Primary),
+				zap.Error(err))
 		}
 		return a.ends(unread("the stream server cannot be read"))
 	}
@@ -65,7 +66,7 @@ func (d *Dispatcher) read(ctx context.Context, a *attempt) bool {
 	if (unfit || batch.Passed > 0) && !d.filterHolds(ctx, a) {
 		return a.blocked(fsm.BlockedFilter, filterWait)
 	}
-	a.delivery.ID, a.delivery.Batch = batch.DeliveryID(a.wake), batch
+	a.content.ID, a.content.Batch = batch.DeliveryID(a.delivery), batch
 	if a.sub.Format == fsm.FormatOJS && batch.JSON && len(batch.Events) > 0 {
 		a.eventType = textOf(at(gjson.ParseBytes(batch.Events[0]), []string{fsm.DefaultTypePath}))
 	}
@@ -103,8 +104,8 @@ func (d *Dispatcher) holds(a *attempt) {
 	if a.slot == nil {
 		return
 	}
-	size := sizeOf(a.wake)
-	for _, event := range a.delivery.Batch.Events {
+	size := sizeOf(a.delivery)
+	for _, event := range a.content.Batch.Events {
 		size += pushSize/fsm.MaxDeliveryBytes*len(event) + eventSize
 	}
 	d.mu.Lock()
@@ -123,14 +124,14 @@ func (d *Dispatcher) filterHolds(ctx context.Context, a *attempt) bool {
 		d.noteStore(err)
 		return false
 	}
-	sub, there := subscriptionOf(d.cfg.Store.Catalog(), a.wake)
+	sub, there := subscriptionOf(d.cfg.Store.Catalog(), a.delivery)
 	return !there || !sub.Stopped() && sub.Filter.Equal(a.sub.Filter)
 }
 
 // passesOver says whether the filter left out all events that were read. Then the consumer moves on behind them, and
 // there was no attempt.
 func (a *attempt) passesOver() bool {
-	return a.verdict.Result == fsm.AttemptEmpty && a.delivery.Batch.Passed > 0
+	return a.verdict.Result == fsm.AttemptEmpty && a.content.Batch.Passed > 0
 }
 
 func unread(why string) format.Verdict {
@@ -144,29 +145,29 @@ func unread(why string) format.Verdict {
 // is not the last: it does not count.
 func (a *attempt) judgeLast() {
 	p := a.sub.Profile()
-	if a.verdict.Result == fsm.AttemptFailed && p.Lasting && p.Last(a.wake.Attempt) && !a.wake.Nudged {
+	if a.verdict.Result == fsm.AttemptFailed && p.Lasting && p.Last(a.delivery.Attempt) && !a.delivery.Nudged {
 		a.verdict.Result = fsm.AttemptDead
 	}
 }
 
 // advance acks the events of a push that were taken, are dead, or were left out by the filter.
 func (d *Dispatcher) advance(ctx context.Context, a *attempt) (fsm.Outcome, error) {
-	b := a.delivery.Batch
+	b := a.content.Batch
 	delivered := fsm.Delivered{
-		Path: a.wake.Primary, To: b.To, Within: b.Within, Tail: b.Tail, Profile: a.sub.Profile(), Unsent: !a.sent,
+		Path: a.delivery.Primary, To: b.To, Within: b.Within, Tail: b.Tail, Profile: a.sub.Profile(), Unsent: !a.sent,
 	}
 	if a.verdict.Result == fsm.AttemptDead {
 		delivered.Dead = a.letter()
 	}
-	return d.cfg.Store.Deliver(ctx, a.wake.Ref(), delivered)
+	return d.cfg.Store.Deliver(ctx, a.delivery.Ref(), delivered)
 }
 
 // letter returns the dead letter of a delivery that is not tried again.
 func (a *attempt) letter() *fsm.DeadLetter {
-	w, b := a.wake, a.delivery.Batch
+	w, b := a.delivery, a.content.Batch
 	l := &fsm.DeadLetter{
 		Subscription: w.Subscription, Generation: w.Generation, Consumer: w.Consumer, Stream: w.Primary,
-		Born: w.Born, DeliveryID: a.delivery.ID, From: w.At(w.Primary), To: b.To, Within: b.Within,
+		Born: w.Born, DeliveryID: a.content.ID, From: w.At(w.Primary), To: b.To, Within: b.Within,
 		Events: int64(len(b.Events)), Attempts: w.Attempt, Class: string(a.verdict.Class),
 		Reason: a.verdict.Reason, Status: a.status,
 		Answer: a.answer,

@@ -9,15 +9,15 @@ import (
 
 // item is a wake that waits for a slot, in a queue of its lane. Type slots says who gets the next slot.
 type item struct {
-	key  wakeKey
+	key  deliveryKey
 	lane *lane
-	ref  fsm.WakeRef
+	ref  fsm.DeliveryRef
 	size int
 	// wake is nil if it is too large to be kept, and once the store was told, or may have been, that the attempt waits.
 	// Until then, the wake can go out as it is. Afterwards, the store is asked what there is to deliver, in the name of
 	// by.
-	wake *fsm.Wake
-	by   string
+	delivery *fsm.Delivery
+	by       string
 	// parking is true while the store is being told; again is true if it must be told once more after that.
 	parking, again bool
 	// turn is nil unless the wake has waited for its rate.
@@ -32,21 +32,21 @@ type item struct {
 	park                 *list.Element // in toParkNow or toPark; nil if in neither
 }
 
-// keptWake is the size in bytes beyond which a waiting wake is not kept in memory: the store has it.
-const keptWake = 4 << 10
+// keptDelivery is the size in bytes beyond which a waiting wake is not kept in memory: the store has it.
+const keptDelivery = 4 << 10
 
-// wakeKey names a wake, whichever attempt of it.
-type wakeKey struct {
+// deliveryKey names a delivery, whichever attempt of it.
+type deliveryKey struct {
 	consumer string
 	epoch    int64
 	wakeID   string
 }
 
-func keyOf(w fsm.Wake) wakeKey { return wakeKey{w.Consumer, w.Epoch, w.WakeID} }
+func keyOf(w fsm.Delivery) deliveryKey { return deliveryKey{w.Consumer, w.Epoch, w.WakeID} }
 
 // enqueue puts a wake into its lane's queue, or renews the item that is there already. It returns nil if the queue is
 // full.
-func (s *slots) enqueue(l *lane, w fsm.Wake) *item {
+func (s *slots) enqueue(l *lane, w fsm.Delivery) *item {
 	it := s.queued[keyOf(w)]
 	if it == nil {
 		// A subscription's queue is no longer than the space that it leaves to others.
@@ -64,8 +64,8 @@ func (s *slots) enqueue(l *lane, w fsm.Wake) *item {
 	if !w.Seen.At.IsZero() {
 		it.seen = w.Seen
 	}
-	if it.wake = &w; it.size > keptWake {
-		it.wake = nil
+	if it.delivery = &w; it.size > keptDelivery {
+		it.delivery = nil
 	}
 	return it
 }
@@ -118,7 +118,9 @@ func (l *line) queueOf(replay bool) *list.List {
 }
 
 // isBehind says whether another wake that waits comes before w.
-func (l *line) isBehind(w fsm.Wake) bool { return l.queue.Len() > 0 || w.Replay && l.replays.Len() > 0 }
+func (l *line) isBehind(w fsm.Delivery) bool {
+	return l.queue.Len() > 0 || w.Replay && l.replays.Len() > 0
+}
 
 // next returns the queue whose turn it is. It has an item.
 func (l *line) next() *list.List {
@@ -140,7 +142,7 @@ func (l *line) remove(queue *list.List, place *list.Element) {
 }
 
 // clear empties the lanes and returns the wakes that waited.
-func (s *slots) clear() (waiting []fsm.WakeRef) {
+func (s *slots) clear() (waiting []fsm.DeliveryRef) {
 	for i := range s.waiting {
 		for e := s.waiting[i].Front(); e != nil; e = e.Next() {
 			l := e.Value.(*lane)

@@ -10,8 +10,8 @@ import (
 
 func TestSubscriptionsTakeTurnsAndAWakeIsQueuedOnce(t *testing.T) {
 	s := newSlots(2, 1, 5, 1<<20, newMetrics(nil, 10))
-	wake := func(id string, n int) fsm.Wake {
-		return fsm.Wake{Consumer: fmt.Sprintf("%s:%d", id, n), Epoch: 1, WakeID: "w"}
+	wake := func(id string, n int) fsm.Delivery {
+		return fsm.Delivery{Consumer: fmt.Sprintf("%s:%d", id, n), Epoch: 1, WakeID: "w"}
 	}
 	x, y := s.take(named(s, "x"), 0, noon), s.take(named(s, "y"), 0, noon)
 	for n := range 3 {
@@ -57,14 +57,14 @@ func TestSubscriptionsTakeTurnsAndAWakeIsQueuedOnce(t *testing.T) {
 
 func TestALargeWakeThatWaitsIsNotKeptInMemory(t *testing.T) {
 	s := newSlots(2, 1, 5, 1<<20, newMetrics(nil, 10))
-	w := fsm.Wake{Consumer: "a:1", Epoch: 1, WakeID: "w"}
-	if it := s.enqueue(named(s, "a"), w); it.wake == nil {
+	w := fsm.Delivery{Consumer: "a:1", Epoch: 1, WakeID: "w"}
+	if it := s.enqueue(named(s, "a"), w); it.delivery == nil {
 		t.Error("a small one is not kept")
 	}
 	for i := range 1000 {
 		w.Streams = append(w.Streams, fsm.StreamTail{Path: fmt.Sprintf("/a/%d", i), Acked: "1", Tail: "2"})
 	}
-	if it := s.enqueue(named(s, "a"), w); it.wake != nil {
+	if it := s.enqueue(named(s, "a"), w); it.delivery != nil {
 		t.Error("a large one is kept")
 	}
 }
@@ -74,7 +74,7 @@ func TestALongQueueLeavesOtherSubscriptionsTheirShare(t *testing.T) {
 	queued := map[string]int{}
 	for _, id := range []string{"a", "b", "c"} {
 		for n := range 2000 {
-			if s.enqueue(named(s, id), fsm.Wake{Consumer: fmt.Sprintf("%s:%d", id, n)}) != nil {
+			if s.enqueue(named(s, id), fsm.Delivery{Consumer: fmt.Sprintf("%s:%d", id, n)}) != nil {
 				queued[id]++
 			}
 		}
@@ -82,7 +82,7 @@ func TestALongQueueLeavesOtherSubscriptionsTheirShare(t *testing.T) {
 	if queued["a"] < 490 || queued["a"] > 510 || queued["b"] < 200 || queued["c"] < 100 {
 		t.Errorf("the queues are %v", queued)
 	}
-	if s.enqueue(named(s, "d"), fsm.Wake{Consumer: "d:0"}) == nil {
+	if s.enqueue(named(s, "d"), fsm.Delivery{Consumer: "d:0"}) == nil {
 		t.Error("the queue is full before a fourth")
 	}
 }
@@ -94,7 +94,7 @@ func TestReplaysLeaveNewEventsTheirTurns(t *testing.T) {
 	busy := s.take(l, 0, noon)
 	put := func(kind string, n int) {
 		for i := range n {
-			w := fsm.Wake{Consumer: fmt.Sprint(kind, i), Replay: kind == "r"}
+			w := fsm.Delivery{Consumer: fmt.Sprint(kind, i), Replay: kind == "r"}
 			if s.enqueue(l, w) == nil {
 				t.Fatal("the queue is full")
 			}

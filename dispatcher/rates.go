@@ -59,7 +59,7 @@ func (r *rates) gateOf(sub fsm.Subscription, limits []fsm.Limit) *gate {
 	key := laneKey{sub.ID, sub.Generation}
 	g := r.gates[key]
 	if g == nil {
-		g = &gate{key: key, places: map[wakeKey]*list.Element{}}
+		g = &gate{key: key, places: map[deliveryKey]*list.Element{}}
 		r.gates[key] = g
 	}
 	g.keepTo(limits, sub.Revision)
@@ -116,12 +116,12 @@ func (d *Dispatcher) takeTurn(ctx context.Context, a *attempt) bool {
 // hold has a delivery wait at a gate, before others if it is late. If its turn comes before it is parked, the store
 // hands it out anew all the same. r.mu is held.
 func (r *rates) hold(g *gate, a *attempt, late bool) bool {
-	key, w := keyOf(a.wake), waiter{a.wake, sizeOf(a.wake)}
-	w.wake.Streams = nil
+	key, w := keyOf(a.delivery), waiter{a.delivery, sizeOf(a.delivery)}
+	w.delivery.Streams = nil
 	place, free := g.places[key], r.d.cfg.MaxQueued-r.waiting
 	switch {
 	case place != nil:
-		if was := place.Value.(waiter); was.wake.Handed < a.wake.Handed {
+		if was := place.Value.(waiter); was.delivery.Handed < a.delivery.Handed {
 			place.Value = w
 		}
 	case r.stopped, g.waiting() > free: // its deadline brings it
@@ -162,18 +162,18 @@ func (d *Dispatcher) comeUp(up []waiter, g *gate, until time.Time) (gone int, le
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, w := range up {
-		sub, ok := subscriptionOf(catalog, w.wake)
+		sub, ok := subscriptionOf(catalog, w.delivery)
 		if !ok || d.stopped {
 			gone++
 			continue
 		}
-		it := d.slots.queued[keyOf(w.wake)]
+		it := d.slots.queued[keyOf(w.delivery)]
 		if it == nil {
-			if it = d.slots.enqueue(d.slots.lane(g.key, d.kinds[sub.Mode].size), w.wake); it == nil {
+			if it = d.slots.enqueue(d.slots.lane(g.key, d.kinds[sub.Mode].size), w.delivery); it == nil {
 				left = append(left, w)
 				continue
 			}
-			it.wake, it.size, it.since = nil, w.size, time.Now()
+			it.delivery, it.size, it.since = nil, w.size, time.Now()
 		}
 		it.turn = &turn{g, until}
 	}
@@ -210,7 +210,7 @@ func (r *rates) forget() {
 
 // stop ends the gates. It returns some deliveries that are to be handed back: those that are next at their gates. So
 // another replica goes on at once. The others come up by their deadlines.
-func (r *rates) stop() (next []fsm.WakeRef) {
+func (r *rates) stop() (next []fsm.DeliveryRef) {
 	r.mu.Lock()
 	r.stopped = true
 	for _, g := range r.gates {
@@ -218,7 +218,7 @@ func (r *rates) stop() (next []fsm.WakeRef) {
 			g.timer.Stop()
 		}
 		for most := maxRateBack / len(r.gates); most >= 0 && g.waiting() > 0; most-- {
-			next = append(next, r.next(g).wake.Ref())
+			next = append(next, r.next(g).delivery.Ref())
 		}
 	}
 	r.mu.Unlock()

@@ -511,17 +511,17 @@ func TestAnEndpointHasOneRateHoweverItIsWritten(t *testing.T) {
 
 // TestWhatIsDeliveredAgainYieldsAtAGate holds that replays and asides have one of four turns while others wait.
 func TestWhatIsDeliveredAgainYieldsAtAGate(t *testing.T) {
-	r, g := &rates{}, &gate{places: map[wakeKey]*list.Element{}}
+	r, g := &rates{}, &gate{places: map[deliveryKey]*list.Element{}}
 	for i := range 4 {
-		r.put(g, waiter{wake: fsm.Wake{Consumer: fmt.Sprintf("s:replay%d", i), Replay: true}}, false)
-		r.put(g, waiter{wake: fsm.Wake{Consumer: fmt.Sprintf("s:aside%d:1", i)}}, false)
+		r.put(g, waiter{delivery: fsm.Delivery{Consumer: fmt.Sprintf("s:replay%d", i), Replay: true}}, false)
+		r.put(g, waiter{delivery: fsm.Delivery{Consumer: fmt.Sprintf("s:aside%d:1", i)}}, false)
 	}
 	for i := range 6 {
-		r.put(g, waiter{wake: fsm.Wake{Consumer: fmt.Sprintf("s:new%d", i)}}, false)
+		r.put(g, waiter{delivery: fsm.Delivery{Consumer: fmt.Sprintf("s:new%d", i)}}, false)
 	}
 	var got []string
 	for range 9 {
-		got = append(got, strings.TrimPrefix(r.next(g).wake.Consumer, "s:"))
+		got = append(got, strings.TrimPrefix(r.next(g).delivery.Consumer, "s:"))
 	}
 	want := "[new0 new1 new2 replay0 new3 new4 new5 aside0:1 replay1]"
 	if fmt.Sprint(got) != want || r.waiting != 5 {

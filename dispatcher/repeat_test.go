@@ -145,8 +145,8 @@ func TestAUsedConnectionThatIsClosedIsNoFailure(t *testing.T) {
 				f.Deliver(f.store.event(sub, fmt.Sprintf("/s/%d", n), "0005"))
 				a := <-attempts
 				results = append(results, a.Result)
-				if a.Wake.Attempt != 1 || a.Repeated != (n == 1 && len(tc.requests) == 3) {
-					t.Errorf("attempt %d, repeated: %t", a.Wake.Attempt, a.Repeated)
+				if a.Delivery.Attempt != 1 || a.Repeated != (n == 1 && len(tc.requests) == 3) {
+					t.Errorf("attempt %d, repeated: %t", a.Delivery.Attempt, a.Repeated)
 				}
 			}
 			f.stop()

@@ -47,7 +47,7 @@ func (d *Dispatcher) report(a *attempt) fsm.Outcome {
 				continue
 			}
 		}
-		d.giveUp(a.wake, err)
+		d.giveUp(a.delivery, err)
 		return fsm.Outcome{}
 	}
 }
@@ -56,7 +56,7 @@ func (d *Dispatcher) tell(ctx context.Context, a *attempt) (fsm.Outcome, error) 
 	if err := d.retire(ctx, a); err != nil {
 		return fsm.Outcome{}, err
 	}
-	w, v := a.wake, a.verdict
+	w, v := a.delivery, a.verdict
 	switch v.Result {
 	case fsm.AttemptAccepted:
 		return d.cfg.Store.Accept(ctx, w.Ref())
@@ -68,7 +68,7 @@ func (d *Dispatcher) tell(ctx context.Context, a *attempt) (fsm.Outcome, error) 
 		return fsm.Outcome{}, nil
 	case fsm.AttemptFailed, fsm.AttemptRetired:
 	}
-	b := a.delivery.Batch
+	b := a.content.Batch
 	f := fsm.Failure{
 		RetryAfter: v.RetryAfter, Retired: v.Result == fsm.AttemptRetired, Reason: v.Reason,
 		Profile: a.sub.Profile(), Span: b.Span(),
@@ -82,7 +82,7 @@ func (d *Dispatcher) tell(ctx context.Context, a *attempt) (fsm.Outcome, error) 
 // wait has the store hold a delivery back for a time. What ends some reasons earlier may have come just before. Then
 // the delivery is handed back.
 func (d *Dispatcher) wait(
-	ctx context.Context, w fsm.Wake, why fsm.BlockReason, wait time.Duration,
+	ctx context.Context, w fsm.Delivery, why fsm.BlockReason, wait time.Duration,
 ) (fsm.Outcome, error) {
 	out, err := d.cfg.Store.Park(ctx, w.Ref(), why, cmp.Or(wait, parkTime))
 	over := false
@@ -101,7 +101,7 @@ func (d *Dispatcher) wait(
 	return d.cfg.Store.Park(ctx, w.Ref(), "", 0)
 }
 
-func (d *Dispatcher) giveUp(w fsm.Wake, err error) {
+func (d *Dispatcher) giveUp(w fsm.Delivery, err error) {
 	d.metrics.lost.Inc()
 	if times, log := d.unreported.Happened(d.cfg.Clock()); log {
 		d.log.Error("the result of a delivery attempt was not stored; its deadline decides what happens next",

@@ -69,7 +69,7 @@ func (m *simulation) after(d time.Duration, do func()) {
 // wants makes a wake of a subscription wait for a slot.
 func (m *simulation) wants(id, wake string, begin func(sl slot)) {
 	m.begin[wake] = begin
-	if m.s.enqueue(m.s.lane(laneKey{id: id}, pushSize), fsm.Wake{Consumer: wake}) == nil {
+	if m.s.enqueue(m.s.lane(laneKey{id: id}, pushSize), fsm.Delivery{Consumer: wake}) == nil {
 		panic("the queue is full")
 	}
 	m.pump()

@@ -59,7 +59,7 @@ type slots struct {
 	waiting [standings]list.List
 	// first is the standing whose turn it is.
 	first  standing
-	queued map[wakeKey]*item
+	queued map[deliveryKey]*item
 	// aside counts the wakes that wait elsewhere, until they come back.
 	aside int
 
@@ -111,7 +111,7 @@ type slot struct {
 }
 
 // sizeOf is about how much memory a wake needs while its request is in flight, in bytes: for itself and its payload.
-func sizeOf(w fsm.Wake) int {
+func sizeOf(w fsm.Delivery) int {
 	size := 2 << 10
 	for _, s := range w.Streams {
 		size += 2*(len(s.Path)+len(s.Acked)) + len(s.Tail) + 100
@@ -122,7 +122,7 @@ func sizeOf(w fsm.Wake) int {
 func newSlots(total, perLane, maxQueue, maxBytes int, m *metrics) *slots {
 	return &slots{
 		total: total, perLane: perLane, maxQueue: maxQueue, maxBytes: maxBytes, metrics: m,
-		lanes: map[laneKey]*lane{}, queued: map[wakeKey]*item{},
+		lanes: map[laneKey]*lane{}, queued: map[deliveryKey]*item{},
 	}
 }
 

@@ -217,10 +217,10 @@ func TestStandingsTakeTurns(t *testing.T) {
 	s := newSlots(64, 1, 1000, 1<<20, newMetrics(nil, 10))
 	for n := range 500 {
 		l := named(s, fmt.Sprint("failing-", n))
-		s.enqueue(l, fsm.Wake{Consumer: l.key.id})
+		s.enqueue(l, fsm.Delivery{Consumer: l.key.id})
 		endOne(s, l, false)
 	}
-	s.enqueue(named(s, "new"), fsm.Wake{Consumer: "new"})
+	s.enqueue(named(s, "new"), fsm.Delivery{Consumer: "new"})
 	for n := range standings {
 		if it, _, ok := s.next(noon); ok && it.key.consumer == "new" {
 			return

@@ -39,17 +39,17 @@ func (d *Dispatcher) newStages() stages {
 
 // attempt is one delivery attempt on its way through the stages.
 type attempt struct {
-	sub  fsm.Subscription
-	wake fsm.Wake
+	sub      fsm.Subscription
+	delivery fsm.Delivery
 	// slot is the slot that the attempt holds; nil for a test delivery.
 	slot *slot
 	// test is true for a test delivery, which has no wake (testdelivery.go).
 	test bool
 	// prepare sets kind, format, delivery and host. Only the host of the URL is ever shown: the rest may be a secret.
-	kind     kind
-	format   format.Format
-	delivery format.Delivery
-	host     string
+	kind    kind
+	format  format.Format
+	content format.Content
+	host    string
 	// eventType is fsm.Attempt.EventType; load sets it.
 	eventType string
 	// build sets request, the size of its body in bytes, and cancel, which ends it. Then send sets sent and exchange,
@@ -96,15 +96,15 @@ func (a *attempt) blocked(why fsm.BlockReason, wait time.Duration) bool {
 
 // over returns the attempt as observers see it.
 func (a *attempt) over() fsm.Attempt {
-	b := a.delivery.Batch
+	b := a.content.Batch
 	bytes := 0
 	if a.sent {
 		bytes = a.size
 	}
 	return fsm.Attempt{
-		Wake: a.wake, Host: a.host, Began: a.began, Took: a.took, Sent: a.sent, Result: a.verdict.Result,
+		Delivery: a.delivery, Host: a.host, Began: a.began, Took: a.took, Sent: a.sent, Result: a.verdict.Result,
 		Blocked: a.verdict.Blocked, Status: a.status, Class: string(a.verdict.Class), Reason: a.verdict.Reason,
-		DeliveryID: a.delivery.ID, Events: len(b.Events), From: b.First(), EventType: a.eventType, Bytes: bytes,
+		DeliveryID: a.content.ID, Events: len(b.Events), From: b.First(), EventType: a.eventType, Bytes: bytes,
 		Repeated: a.exchange.wasRepeated(),
 	}
 }

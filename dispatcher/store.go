@@ -41,12 +41,12 @@ type DeliveryStore interface {
 	// the others are good.
 	NextDue(ctx context.Context, partitions []int) ([]time.Duration, error)
 	// Fail, Park, Begin, Accept, Finish and Deliver are the transitions of the same name (fsm/spec).
-	Fail(ctx context.Context, r fsm.WakeRef, f fsm.Failure) (fsm.Outcome, error)
-	Park(ctx context.Context, r fsm.WakeRef, why fsm.BlockReason, wait time.Duration) (fsm.Outcome, error)
-	Begin(ctx context.Context, r fsm.WakeRef, by string) (fsm.Outcome, error)
-	Accept(ctx context.Context, r fsm.WakeRef) (fsm.Outcome, error)
-	Finish(ctx context.Context, r fsm.WakeRef, seen []fsm.StreamTail) (fsm.Outcome, error)
-	Deliver(ctx context.Context, r fsm.WakeRef, d fsm.Delivered) (fsm.Outcome, error)
+	Fail(ctx context.Context, r fsm.DeliveryRef, f fsm.Failure) (fsm.Outcome, error)
+	Park(ctx context.Context, r fsm.DeliveryRef, why fsm.BlockReason, wait time.Duration) (fsm.Outcome, error)
+	Begin(ctx context.Context, r fsm.DeliveryRef, by string) (fsm.Outcome, error)
+	Accept(ctx context.Context, r fsm.DeliveryRef) (fsm.Outcome, error)
+	Finish(ctx context.Context, r fsm.DeliveryRef, seen []fsm.StreamTail) (fsm.Outcome, error)
+	Deliver(ctx context.Context, r fsm.DeliveryRef, d fsm.Delivered) (fsm.Outcome, error)
 	// ReleaseHeld makes the transition of the same name on all consumers of a subscription, as a reason to wait has
 	// ended. An error may come after some transitions were made.
 	ReleaseHeld(ctx context.Context, sub fsm.Subscription, ended fsm.BlockReason) (fsm.Outcome, error)
@@ -68,10 +68,10 @@ type EndpointStore interface {
 	// others. The result ok is false if no wake waits, or if none was found among the many of other subscriptions.
 	LongestWaiting(
 		ctx context.Context, sub fsm.Subscription, after time.Time,
-	) (r fsm.WakeRef, since time.Time, ok bool, err error)
-	// ProbeWake is the transition Probe, unless the consumer is in another wake. It says whether an attempt
+	) (r fsm.DeliveryRef, since time.Time, ok bool, err error)
+	// ProbeDelivery is the transition Probe, unless the consumer is in another wake. It says whether an attempt
 	// has waited.
-	ProbeWake(ctx context.Context, r fsm.WakeRef) (waited bool, err error)
+	ProbeDelivery(ctx context.Context, r fsm.DeliveryRef) (waited bool, err error)
 	// ProbeEndpoint is the transition of the same name.
 	ProbeEndpoint(ctx context.Context, sub fsm.Subscription, patience time.Duration) (fsm.Probe, error)
 }

@@ -31,7 +31,7 @@ type memStore struct {
 }
 
 type failCall struct {
-	ref     fsm.WakeRef
+	ref     fsm.DeliveryRef
 	failure fsm.Failure
 }
 
@@ -62,7 +62,7 @@ func (s *memStore) before(c memstore.Call) error {
 	case "HandBack":
 		s.back++
 	case "Fail":
-		s.failed = append(s.failed, failCall{c.Args[0].(fsm.WakeRef), c.Args[1].(fsm.Failure)})
+		s.failed = append(s.failed, failCall{c.Args[0].(fsm.DeliveryRef), c.Args[1].(fsm.Failure)})
 	}
 	if s.err != nil {
 		return s.err(op)
@@ -87,12 +87,12 @@ func (s *memStore) deleteSubscription(t *testing.T, id string) {
 }
 
 // event makes a stream of a subscription longer, as another replica sees it, and returns the wakes that follow.
-func (s *memStore) event(sub fsm.Subscription, path string, tail fsm.Offset) []fsm.Wake {
+func (s *memStore) event(sub fsm.Subscription, path string, tail fsm.Offset) []fsm.Delivery {
 	o, err := memstore.Link(context.Background(), s.other, sub, path, fsm.Start, tail)
 	if err != nil {
 		panic(err) // nothing is against it
 	}
-	return o.Wakes
+	return o.Deliveries
 }
 
 // setWaking changes how long an attempt may stay unanswered.

@@ -90,7 +90,7 @@ func (d *Dispatcher) prepareTest(_ context.Context, a *attempt) bool {
 	_, _ = rand.Read(random[:]) // never fails: it would end the program
 	id := format.TestIDPrefix + hex.EncodeToString(random[:])
 	a.format = f
-	a.delivery = format.Delivery{
+	a.content = format.Content{
 		ID: id, Batch: format.TestBatch(a.sub, id, d.cfg.Clock()), PublicURL: d.cfg.PublicURL, Secret: a.sub.Secret,
 	}
 	return true

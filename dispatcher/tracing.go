@@ -21,7 +21,7 @@ import (
 type tracing struct{ spans *span.Spans }
 
 // begin returns the context of an attempt, with a span below the wake's root span.
-func (t tracing) begin(ctx context.Context, w fsm.Wake) context.Context {
+func (t tracing) begin(ctx context.Context, w fsm.Delivery) context.Context {
 	if t.spans == nil {
 		return ctx
 	}
@@ -47,11 +47,11 @@ func (t tracing) end(ctx context.Context, a fsm.Attempt) {
 		return
 	}
 	span.SetAttributes(
-		attribute.String("reveille.subscription", a.Wake.Subscription),
-		attribute.String("reveille.consumer", a.Wake.Consumer),
-		attribute.String("reveille.wake_id", a.Wake.WakeID),
-		attribute.Int64("reveille.epoch", a.Wake.Epoch),
-		attribute.Int("reveille.attempt", a.Wake.Attempt),
+		attribute.String("reveille.subscription", a.Delivery.Subscription),
+		attribute.String("reveille.consumer", a.Delivery.Consumer),
+		attribute.String("reveille.wake_id", a.Delivery.WakeID),
+		attribute.Int64("reveille.epoch", a.Delivery.Epoch),
+		attribute.Int("reveille.attempt", a.Delivery.Attempt),
 		attribute.String("reveille.outcome", a.Result.String()),
 		attribute.String("http.request.method", http.MethodPost),
 	)

@@ -15,22 +15,22 @@ import (
 )
 
 // untraced does all that a delivery does for traces, in a program without tracing.
-func untraced(h http.Header, w fsm.Wake) {
+func untraced(h http.Header, w fsm.Delivery) {
 	var t tracing
 	ctx := t.begin(context.Background(), w)
 	t.send(ctx, h)
-	t.end(ctx, fsm.Attempt{Wake: w, Host: "example.com", Result: fsm.AttemptAccepted})
+	t.end(ctx, fsm.Attempt{Delivery: w, Host: "example.com", Result: fsm.AttemptAccepted})
 }
 
 func TestWithoutTracingADeliveryAllocatesNothingForIt(t *testing.T) {
-	h, w := http.Header{}, fsm.Wake{Consumer: "s:%2Fa", WakeID: "w_1"}
+	h, w := http.Header{}, fsm.Delivery{Consumer: "s:%2Fa", WakeID: "w_1"}
 	if n := testing.AllocsPerRun(100, func() { untraced(h, w) }); n != 0 || len(h) != 0 {
 		t.Errorf("%v allocations, headers %v", n, h)
 	}
 }
 
 func BenchmarkDeliveryWithoutTracing(b *testing.B) {
-	h, w := http.Header{}, fsm.Wake{Consumer: "s:%2Fa", WakeID: "w_1"}
+	h, w := http.Header{}, fsm.Delivery{Consumer: "s:%2Fa", WakeID: "w_1"}
 	b.ReportAllocs()
 	for b.Loop() {
 		untraced(h, w)
@@ -100,8 +100,9 @@ func TestTheSpanOfAnAttemptSaysWhatCameOfIt(t *testing.T) {
 			spans := tracetest.NewSpanRecorder()
 			tr := tracing{span.New(sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans)),
 				"reveille/dispatcher")}
-			w, h := fsm.Wake{Consumer: "s:%2Fa", Subscription: "s", WakeID: "w_1", Epoch: 3, Attempt: 2}, http.Header{}
-			c.a.Wake = w
+			w := fsm.Delivery{Consumer: "s:%2Fa", Subscription: "s", WakeID: "w_1", Epoch: 3, Attempt: 2}
+			h := http.Header{}
+			c.a.Delivery = w
 			ctx := tr.begin(context.Background(), w)
 			tr.send(ctx, h)
 			tr.end(ctx, c.a)

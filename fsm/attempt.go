@@ -6,8 +6,8 @@ import (
 
 // Attempt describes a finished delivery attempt to the observers.
 type Attempt struct {
-	// Wake is what was delivered; its Attempt says which attempt of it this was.
-	Wake Wake
+	// Delivery is what was delivered; its Attempt says which attempt of it this was.
+	Delivery Delivery
 	// Host of the endpoint. No other part of the URL is ever reported: it may hold a secret.
 	Host string
 	// Began is when the attempt began, by this process's clock. Took is the time until its result was known.

@@ -58,7 +58,7 @@ func (b Batch) Span() int64 {
 // events, "-" and the index of the last one follow. So the receiver knows the ID of each event, unless a filter has
 // passed over some in between. Then "-" and a checksum of the indices follow, because another filter may have picked
 // other events.
-func (b Batch) DeliveryID(w Wake) string {
+func (b Batch) DeliveryID(w Delivery) string {
 	base, first := b.index(0)
 	id := eventID(w, base, first)
 	if len(b.Events) < 2 {
@@ -78,7 +78,7 @@ func (b Batch) DeliveryID(w Wake) string {
 }
 
 // EventID names an event of the batch, counted from 0.
-func (b Batch) EventID(w Wake, i int) string {
+func (b Batch) EventID(w Delivery, i int) string {
 	base, n := b.index(i)
 	return eventID(w, base, n)
 }
@@ -98,10 +98,10 @@ func (b Batch) index(i int) (base Offset, n int64) {
 	return base, n + int64(i)
 }
 
-// EventID names an event of a wake's primary stream for its receiver. The name is the same in all attempts, by every
-// replica. No other event of the subscription has it. Wake.Born tells the incarnations of a stream apart: what is read
-// from the start has the same IDs before and after its incarnation is known.
-func EventID(w Wake, at Offset) string {
+// EventID names an event of a delivery's primary stream for its receiver. The name is the same in all attempts, by
+// every replica. No other event of the subscription has it. Delivery.Born tells the incarnations of a stream apart:
+// what is read from the start has the same IDs before and after its incarnation is known.
+func EventID(w Delivery, at Offset) string {
 	base, n := at.Split()
 	return eventID(w, base, n)
 }
@@ -111,7 +111,7 @@ var deliveryID = regexp.MustCompile(`^evt_[0-9a-f]{20}_[0-9]{1,19}(-[0-9]{1,19}(
 // ValidDeliveryID says whether a text can be what Batch.DeliveryID returns.
 func ValidDeliveryID(id string) bool { return deliveryID.MatchString(id) }
 
-func eventID(w Wake, base Offset, n int64) string {
+func eventID(w Delivery, base Offset, n int64) string {
 	sum := sha256.Sum256([]byte(fmt.Sprintf("%s\n%s\n%d\n%s", w.Generation, w.Primary, w.Born, base.Value())))
 	return "evt_" + hex.EncodeToString(sum[:10]) + "_" + strconv.FormatInt(n, 10)
 }

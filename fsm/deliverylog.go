@@ -57,8 +57,8 @@ type LoggedAttempt struct {
 // LoggedAttemptOf returns the log entry of an attempt. It contains no part of any body.
 func LoggedAttemptOf(a Attempt) LoggedAttempt {
 	return LoggedAttempt{
-		At: a.Began, Took: a.Took, Stream: a.Wake.Primary, Consumer: a.Wake.Consumer, WakeID: a.Wake.WakeID,
-		Epoch: a.Wake.Epoch, DeliveryID: cmp.Or(a.DeliveryID, a.Wake.WakeID), Attempt: a.Wake.Attempt,
+		At: a.Began, Took: a.Took, Stream: a.Delivery.Primary, Consumer: a.Delivery.Consumer, WakeID: a.Delivery.WakeID,
+		Epoch: a.Delivery.Epoch, DeliveryID: cmp.Or(a.DeliveryID, a.Delivery.WakeID), Attempt: a.Delivery.Attempt,
 		Result: a.Result.String(), Status: a.Status,
 		Class: a.Class, Reason: a.Reason[:min(len(a.Reason), MaxReason)], Events: a.Events,
 		Bytes: a.Bytes, From: a.From,

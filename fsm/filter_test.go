@@ -87,7 +87,7 @@ func TestValuesOfAFilter(t *testing.T) {
 // TestADeliveryOfWhatAFilterHasPicked holds that other events are another delivery, and that it is the same one
 // wherever it is read from.
 func TestADeliveryOfWhatAFilterHasPicked(t *testing.T) {
-	wake := Wake{Generation: "g", Primary: "/a"}
+	wake := Delivery{Generation: "g", Primary: "/a"}
 	id := func(skip int64, places ...int64) string {
 		for i := range places {
 			places[i] -= skip

@@ -14,7 +14,7 @@ type DeadLetter struct {
 	ID LetterID
 	// Subscription, Generation and Consumer say for whom the events were. Stream is the stream of the events.
 	Subscription, Generation, Consumer, Stream string
-	// Born is Wake.Born of the delivery: it tells the stream from later ones of the same name.
+	// Born is Delivery.Born of the delivery: it tells the stream from later ones of the same name.
 	Born int64
 	// DeliveryID is the ID by which the receiver recognizes the delivery. It also names the events (Batch.DeliveryID).
 	// It is empty if no attempt has left the letter.

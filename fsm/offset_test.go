@@ -104,7 +104,7 @@ func TestPositionsSortAsTheirMessagesDo(t *testing.T) {
 // TestAnEventHasOneIDWhereverItsBatchBegins holds that the ID of an event is the same in a batch that begins with it
 // and in one that begins at the start, and that no other event has it.
 func TestAnEventHasOneIDWhereverItsBatchBegins(t *testing.T) {
-	wake, next := Wake{Generation: "g", Primary: "/a", Born: 1}, IncarnateOffset("x", "0009", "9::x")
+	wake, next := Delivery{Generation: "g", Primary: "/a", Born: 1}, IncarnateOffset("x", "0009", "9::x")
 	first, later := EventID(wake, Start), EventID(wake, Start.At(3, next))
 	anew, elsewhere, other := wake, wake, wake
 	anew.Born, elsewhere.Primary, other.Generation = 2, "/b", "h"

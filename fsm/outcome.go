@@ -4,8 +4,8 @@ import "time"
 
 // Outcome is what a transition that ran in the store asks for. Only a router.Router acts on it.
 type Outcome struct {
-	// Wakes are delivery attempts to make now. Their deadlines bring them back if the caller dies.
-	Wakes []Wake
+	// Deliveries are attempts to make now. Their deadlines bring them back if the caller dies.
+	Deliveries []Delivery
 	// Idle are the streams of consumers that have become idle.
 	Idle []string
 	// Hidden are the primary streams of consumers that have been hidden for a while. The Router asks its watcher
@@ -34,7 +34,7 @@ type Quarantined struct {
 
 // Add merges another outcome into o.
 func (o *Outcome) Add(p Outcome) {
-	o.Wakes = append(o.Wakes, p.Wakes...)
+	o.Deliveries = append(o.Deliveries, p.Deliveries...)
 	o.Idle = append(o.Idle, p.Idle...)
 	o.Hidden = append(o.Hidden, p.Hidden...)
 	o.Removed = append(o.Removed, p.Removed...)

@@ -19,5 +19,5 @@ type Timing struct {
 }
 
 // Open is how long after an attempt was handed out its request may be open, in whole milliseconds. The request begins
-// within half of Waking (Wake.GoodUntil).
+// within half of Waking (Delivery.GoodUntil).
 func (t Timing) Open() time.Duration { return (t.Waking/2 + t.Request).Truncate(time.Millisecond) }

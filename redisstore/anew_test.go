@@ -9,15 +9,15 @@ import (
 )
 
 // reading is a live consumer of /a that is linked to /b as well and is at work on it, up to its tail 5.
-func reading(t *testing.T, w *world, sub fsm.Subscription) fsm.Wake {
+func reading(t *testing.T, w *world, sub fsm.Subscription) fsm.Delivery {
 	t.Helper()
 	ctx := t.Context()
-	wake := must[fsm.Outcome](t)(w.Link(ctx, sub, "/a", fsm.Start, "1")).Wakes[0]
+	wake := must[fsm.Outcome](t)(w.Link(ctx, sub, "/a", fsm.Start, "1")).Deliveries[0]
 	cb := of(wake)
 	cb.Acks = []fsm.Ack{{Path: "/a", Offset: "1"}}
 	cb.Subscribe, cb.Tails = []fsm.Subscribe{{Path: "/b", From: "3"}}, map[string]fsm.Offset{"/b": "5"}
 	cb.Done = true
-	next := must[fsm.CallbackReply](t)(w.Callback(ctx, cb)).Wakes[0]
+	next := must[fsm.CallbackReply](t)(w.Callback(ctx, cb)).Deliveries[0]
 	if claimed := must[fsm.CallbackReply](t)(w.Callback(ctx, of(next))); claimed.Code != "" {
 		t.Fatalf("the claim was refused: %s", claimed.Code)
 	}
@@ -25,7 +25,7 @@ func reading(t *testing.T, w *world, sub fsm.Subscription) fsm.Wake {
 }
 
 // of is a callback of a wake that claims it.
-func of(wake fsm.Wake) fsm.Callback {
+func of(wake fsm.Delivery) fsm.Callback {
 	return fsm.Callback{
 		Consumer: wake.Ref().Consumer, Primary: wake.Primary, Generation: wake.Generation, Epoch: wake.Epoch,
 		TokenEpoch: wake.Epoch, WakeID: wake.WakeID, MaxStreams: 10,
@@ -37,16 +37,16 @@ func of(wake fsm.Wake) fsm.Callback {
 // stream that was deleted.
 func TestAWakeAcksNothingOfAStreamThatWasMadeAnewSinceItBegan(t *testing.T) {
 	t.Parallel()
-	for name, late := range map[string]func(*testing.T, *world, fsm.Wake) fsm.Outcome{
-		"a synchronous done": func(t *testing.T, w *world, wake fsm.Wake) fsm.Outcome {
+	for name, late := range map[string]func(*testing.T, *world, fsm.Delivery) fsm.Outcome{
+		"a synchronous done": func(t *testing.T, w *world, wake fsm.Delivery) fsm.Outcome {
 			return must[fsm.Outcome](t)(w.Finish(t.Context(), wake.Ref(), wake.Streams))
 		},
-		"a callback that is done": func(t *testing.T, w *world, wake fsm.Wake) fsm.Outcome {
+		"a callback that is done": func(t *testing.T, w *world, wake fsm.Delivery) fsm.Outcome {
 			cb := of(wake)
 			cb.Done, cb.Acks = true, []fsm.Ack{{Path: "/b", Offset: "5"}}
 			return must[fsm.CallbackReply](t)(w.Callback(t.Context(), cb)).Outcome
 		},
-		"a callback after another look at the stream": func(t *testing.T, w *world, wake fsm.Wake) fsm.Outcome {
+		"a callback after another look at the stream": func(t *testing.T, w *world, wake fsm.Delivery) fsm.Outcome {
 			cb := of(wake)
 			cb.Done, cb.Acks = true, []fsm.Ack{{Path: "/b", Offset: "5"}}
 			cb.Tails = map[string]fsm.Offset{"/b": "7"}
@@ -65,11 +65,11 @@ func TestAWakeAcksNothingOfAStreamThatWasMadeAnewSinceItBegan(t *testing.T) {
 					must[fsm.Outcome](t)(w.Deleted(ctx, 0, "/b", fsm.Deletion{}))
 					o := must[fsm.Observation](t)(w.Observe(ctx, 0, "/b", tail, false)).Outcome
 					o.Add(late(t, w, wake))
-					if len(o.Wakes) != 1 || o.Wakes[0].Epoch != wake.Epoch+1 ||
-						o.Wakes[0].Streams[1].Acked != fsm.Start {
-						t.Fatalf("the events of the new stream woke nobody: %+v", o.Wakes)
+					if len(o.Deliveries) != 1 || o.Deliveries[0].Epoch != wake.Epoch+1 ||
+						o.Deliveries[0].Streams[1].Acked != fsm.Start {
+						t.Fatalf("the events of the new stream woke nobody: %+v", o.Deliveries)
 					}
-					next := o.Wakes[0]
+					next := o.Deliveries[0]
 					must[fsm.Outcome](t)(w.Finish(ctx, next.Ref(), next.Streams))
 					c := must[fsm.Consumer](t)(w.Consumer(ctx, wake.Ref().Consumer))
 					if c.State != fsm.Idle || c.Links["/b"].Acked != next.Streams[1].Tail {

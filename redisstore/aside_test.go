@@ -19,7 +19,7 @@ func unordered(id string) fsm.Subscription {
 }
 
 // failOne has a delivery of one event fail, and returns what follows.
-func (w *world) failOne(t *testing.T, sub fsm.Subscription, wake fsm.Wake) fsm.Outcome {
+func (w *world) failOne(t *testing.T, sub fsm.Subscription, wake fsm.Delivery) fsm.Outcome {
 	t.Helper()
 	from, n := wake.At(wake.Primary).Split()
 	behind := from.At(n+1, "9")
@@ -29,11 +29,11 @@ func (w *world) failOne(t *testing.T, sub fsm.Subscription, wake fsm.Wake) fsm.O
 }
 
 // fillAside has n deliveries of a stream step aside, and returns what goes on.
-func (w *world) fillAside(t *testing.T, sub fsm.Subscription, path string, n int) fsm.Wake {
+func (w *world) fillAside(t *testing.T, sub fsm.Subscription, path string, n int) fsm.Delivery {
 	t.Helper()
-	wakes := must[fsm.Outcome](t)(w.Link(t.Context(), sub, path, fsm.Start, "9")).Wakes
+	wakes := must[fsm.Outcome](t)(w.Link(t.Context(), sub, path, fsm.Start, "9")).Deliveries
 	for range n {
-		wakes = w.failOne(t, sub, wakes[0]).Wakes
+		wakes = w.failOne(t, sub, wakes[0]).Deliveries
 		if len(wakes) != 1 || wakes[0].Attempt != 1 {
 			t.Fatalf("the stream goes on with %+v", wakes)
 		}
@@ -52,21 +52,21 @@ func TestOnlySoManyDeliveriesStepAside(t *testing.T) {
 	if n := must[fsm.Consumer](t)(w.Consumer(ctx, wake.Ref().Consumer)).Asides; n != fsm.MaxAsides {
 		t.Fatalf("it has %d asides", n)
 	}
-	if o := w.failOne(t, sub, wake); len(o.Wakes) != 0 {
+	if o := w.failOne(t, sub, wake); len(o.Deliveries) != 0 {
 		t.Fatalf("the stream goes on with %+v", o)
 	}
 	clear(h.most)
-	if o := must[fsm.Observation](t)(w.Observe(ctx, 0, "/a", "99", false)); !o.Busy || len(o.Wakes) != 0 {
+	if o := must[fsm.Observation](t)(w.Observe(ctx, 0, "/a", "99", false)); !o.Busy || len(o.Deliveries) != 0 {
 		t.Errorf("an event woke %+v", o)
 	}
 	h.bounded(t, 20, "observe") // whatever steps aside costs an append nothing
 	w.later(time.Hour)
 	o, _, err := w.Due(ctx, 0, fsm.MaxAsides+1)
-	if err != nil || len(o.Wakes) != fsm.MaxAsides+1 {
-		t.Fatalf("due are %d, %v", len(o.Wakes), err)
+	if err != nil || len(o.Deliveries) != fsm.MaxAsides+1 {
+		t.Fatalf("due are %d, %v", len(o.Deliveries), err)
 	}
-	var aside, waits fsm.Wake
-	for _, wake := range o.Wakes {
+	var aside, waits fsm.Delivery
+	for _, wake := range o.Deliveries {
 		switch {
 		case wake.End() == "":
 			waits = wake
@@ -78,7 +78,7 @@ func TestOnlySoManyDeliveriesStepAside(t *testing.T) {
 	}
 	w.failOne(t, sub, waits)
 	d := fsm.Delivered{Path: "/a", To: aside.End(), Within: aside.End(), Tail: "9", Profile: sub.Profile()}
-	if o := must[fsm.Outcome](t)(w.Deliver(ctx, aside.Ref(), d)); len(o.Removed)+len(o.Wakes)+len(o.Idle) != 0 {
+	if o := must[fsm.Outcome](t)(w.Deliver(ctx, aside.Ref(), d)); len(o.Removed)+len(o.Deliveries)+len(o.Idle) != 0 {
 		t.Errorf("one that is done asks for %+v", o)
 	}
 	if _, err := w.Consumer(ctx, aside.Ref().Consumer); !errors.Is(err, fsm.ErrNotFound) {
@@ -89,11 +89,11 @@ func TestOnlySoManyDeliveriesStepAside(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, wake := range o.Wakes {
+	for _, wake := range o.Deliveries {
 		if wake.End() != "" {
 			continue
 		}
-		if o := w.failOne(t, sub, wake); len(o.Wakes) != 1 || o.Wakes[0].At("/a") == wake.At("/a") {
+		if o := w.failOne(t, sub, wake); len(o.Deliveries) != 1 || o.Deliveries[0].At("/a") == wake.At("/a") {
 			t.Errorf("in its place comes %+v", o)
 		}
 		return
@@ -107,12 +107,12 @@ func TestOnlySoManyDeliveriesOfASubscriptionStepAside(t *testing.T) {
 	w := open(t, redisstore.EmptyRedis(t).URL, 1)
 	ctx := t.Context()
 	sub := unordered("s")
-	var wakes []fsm.Wake
+	var wakes []fsm.Delivery
 	for n := 0; n < fsm.MaxSubscriptionAsides; n += fsm.MaxAsides / 2 {
 		wakes = append(wakes, w.fillAside(t, sub, fmt.Sprint("/", n), fsm.MaxAsides/2))
 	}
 	for _, wake := range wakes {
-		if o := w.failOne(t, sub, wake); len(o.Wakes) != 0 {
+		if o := w.failOne(t, sub, wake); len(o.Deliveries) != 0 {
 			t.Fatalf("a stream goes on with %+v", o)
 		}
 	}
@@ -171,7 +171,7 @@ func TestNothingIsLeftOfWhatStepsAside(t *testing.T) {
 				t.Errorf("%d keys are left, such as %s", len(left), left[0])
 			}
 			h.bounded(t, 4*fsm.MaxAsides, "fail")
-			if late := w.failOne(t, sub, wake); len(late.Wakes) != 0 || len(leftovers(t, w)) > 0 {
+			if late := w.failOne(t, sub, wake); len(late.Deliveries) != 0 || len(leftovers(t, w)) > 0 {
 				t.Errorf("the report of the last attempt asks for %+v", late)
 			}
 		})
@@ -212,7 +212,7 @@ func TestAnAsideOfAnOldStreamIsNeverOfTheNewOne(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, wake := range o.Wakes {
+			for _, wake := range o.Deliveries {
 				if wake.End() != "" {
 					t.Errorf("an aside is retried: %+v", wake)
 				}
@@ -244,7 +244,7 @@ func TestWhatIsAsideWaitsWhileItsStreamIsGone(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, wake := range o.Wakes {
+		for _, wake := range o.Deliveries {
 			if wake.End() != "" {
 				retried++
 			}

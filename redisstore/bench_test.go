@@ -109,7 +109,7 @@ type benchConsumer struct {
 	rig  *benchRig
 	path string
 	end  int
-	wake fsm.Wake
+	wake fsm.Delivery
 }
 
 func newBenchRig(b *testing.B, sentAhead bool) *benchRig {
@@ -167,11 +167,11 @@ func (c *benchConsumer) observe(ctx context.Context) error {
 }
 
 func (c *benchConsumer) woken(o fsm.Outcome, err error) error {
-	if err == nil && len(o.Wakes) != 1 {
-		err = fmt.Errorf("%s: %d wakes, want 1", c.path, len(o.Wakes))
+	if err == nil && len(o.Deliveries) != 1 {
+		err = fmt.Errorf("%s: %d wakes, want 1", c.path, len(o.Deliveries))
 	}
 	if err == nil {
-		c.wake = o.Wakes[0]
+		c.wake = o.Deliveries[0]
 	}
 	return err
 }

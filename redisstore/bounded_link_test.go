@@ -49,25 +49,25 @@ func TestTheWorkOfLinkingIsBoundedByLinks(t *testing.T) {
 	for i := range subs {
 		subs[i] = subscription(fmt.Sprint("s", i))
 	}
-	if r := w.linkAll(t, "/agents/new", tail(1), subs); r.Linked != len(subs) || len(r.Wakes) != len(subs) {
-		t.Errorf("%d consumers were made and %d woken, want %d", r.Linked, len(r.Wakes), len(subs))
+	if r := w.linkAll(t, "/agents/new", tail(1), subs); r.Linked != len(subs) || len(r.Deliveries) != len(subs) {
+		t.Errorf("%d consumers were made and %d woken, want %d", r.Linked, len(r.Deliveries), len(subs))
 	}
 	shared := sharedStreams(streams - 1)
 	const path = "/agents/conversation"
 	for i := range consumers {
 		w.fill(t, shared, subs[i], path)
 	}
-	if r := w.linkAll(t, path, tail(2), subs[:consumers]); r.Linked != 0 || len(r.Wakes) != consumers {
-		t.Errorf("%d consumers were made and %d woken, want 0 and %d", r.Linked, len(r.Wakes), consumers)
+	if r := w.linkAll(t, path, tail(2), subs[:consumers]); r.Linked != 0 || len(r.Deliveries) != consumers {
+		t.Errorf("%d consumers were made and %d woken, want 0 and %d", r.Linked, len(r.Deliveries), consumers)
 	}
 	anew := slices.Clone(subs[:consumers])
 	for i := range anew {
 		anew[i].Generation += "-anew"
 	}
 	if r := w.linkAll(t, path, tail(2), anew); r.Linked != consumers || len(r.Removed) != consumers ||
-		len(r.Wakes) != consumers {
-		t.Errorf("%d consumers were made, %d removed and %d woken, want %d", r.Linked, len(r.Removed), len(r.Wakes),
-			consumers)
+		len(r.Deliveries) != consumers {
+		t.Errorf("%d consumers were made, %d removed and %d woken, want %d", r.Linked, len(r.Removed),
+			len(r.Deliveries), consumers)
 	}
 	h.bounded(t, commandsMost, "link_stream")
 }

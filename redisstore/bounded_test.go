@@ -26,10 +26,10 @@ func sharedStreams(n int) []fsm.Subscribe {
 func (w *world) fill(t *testing.T, shared []fsm.Subscribe, sub fsm.Subscription, path string) {
 	t.Helper()
 	o := must[fsm.Outcome](t)(w.Link(t.Context(), sub, path, "-1", tail(1)))
-	if len(o.Wakes) != 1 {
-		t.Fatalf("a link woke %d consumers", len(o.Wakes))
+	if len(o.Deliveries) != 1 {
+		t.Fatalf("a link woke %d consumers", len(o.Deliveries))
 	}
-	cb := of(o.Wakes[0])
+	cb := of(o.Deliveries[0])
 	cb.Subscribe, cb.Tails, cb.Done, cb.MaxStreams = shared, map[string]fsm.Offset{}, true, len(shared)+1
 	for _, s := range shared {
 		cb.Tails[s.Path] = s.From
@@ -69,13 +69,13 @@ func TestTheWorkOfAScriptIsBoundedByLinks(t *testing.T) {
 	}
 	h := measured(w.rdb)
 	shared := sharedStreams(streams - 1)
-	wakes := map[string]fsm.Wake{}
+	wakes := map[string]fsm.Delivery{}
 	follow := func(what string, want int, o fsm.Outcome) {
 		t.Helper()
-		if len(o.Wakes) != want {
-			t.Fatalf("%s woke %d consumers, want %d", what, len(o.Wakes), want)
+		if len(o.Deliveries) != want {
+			t.Fatalf("%s woke %d consumers, want %d", what, len(o.Deliveries), want)
 		}
-		for _, wake := range o.Wakes {
+		for _, wake := range o.Deliveries {
 			wakes[wake.Consumer] = wake
 		}
 	}
@@ -105,7 +105,7 @@ func TestTheWorkOfAScriptIsBoundedByLinks(t *testing.T) {
 		if err != nil || n != consumers {
 			t.Fatalf("%s: %d were due, %v", what, n, err)
 		}
-		follow(what, len(o.Wakes), o)
+		follow(what, len(o.Deliveries), o)
 	}
 
 	fillAll()
@@ -201,10 +201,10 @@ func TestARestartThatWasCutShortHoldsForEveryConsumer(t *testing.T) {
 	const consumers = 200
 	w := open(t, redisstore.EmptyRedis(t).URL, 1)
 	ctx := t.Context()
-	wakes := map[string]fsm.Wake{}
+	wakes := map[string]fsm.Delivery{}
 	for i := range consumers {
 		sub := subscription(fmt.Sprint("s", i))
-		wake := must[fsm.Outcome](t)(w.Link(ctx, sub, "/agent", "-1", "0")).Wakes[0]
+		wake := must[fsm.Outcome](t)(w.Link(ctx, sub, "/agent", "-1", "0")).Deliveries[0]
 		r := must[fsm.CallbackReply](t)(w.Callback(ctx, fsm.Callback{
 			Consumer: wake.Ref().Consumer, Primary: wake.Primary, Generation: sub.Generation, Epoch: wake.Epoch,
 			TokenEpoch: wake.Epoch,
@@ -221,12 +221,12 @@ func TestARestartThatWasCutShortHoldsForEveryConsumer(t *testing.T) {
 	h := sever(w)
 	h.left.Store(1)
 	o, err := w.Restart(ctx, 0, "/shared", "5", "3")
-	if !errors.Is(err, fsm.ErrUnavailable) || len(o.Wakes) == 0 || len(o.Wakes) == consumers {
-		t.Fatalf("cut short after %d wakes: %v", len(o.Wakes), err)
+	if !errors.Is(err, fsm.ErrUnavailable) || len(o.Deliveries) == 0 || len(o.Deliveries) == consumers {
+		t.Fatalf("cut short after %d wakes: %v", len(o.Deliveries), err)
 	}
 	h.left.Store(-1)
 	visited := map[string]bool{}
-	for _, wake := range o.Wakes {
+	for _, wake := range o.Deliveries {
 		visited[wake.Consumer] = true
 	}
 	// A worker that is still at the old stream has lost its claim, whether or not its consumer was visited.
@@ -240,7 +240,7 @@ func TestARestartThatWasCutShortHoldsForEveryConsumer(t *testing.T) {
 		if r.Code == fsm.CodeStaleEpoch {
 			refused++
 		}
-		for _, wake := range r.Wakes {
+		for _, wake := range r.Deliveries {
 			visited[wake.Consumer] = true
 		}
 		if refused == consumers/2 {
@@ -250,7 +250,7 @@ func TestARestartThatWasCutShortHoldsForEveryConsumer(t *testing.T) {
 	if refused != consumers/2 {
 		t.Errorf("%d callbacks were refused, want %d", refused, consumers/2)
 	}
-	for _, wake := range must[fsm.Observation](t)(w.Observe(ctx, 0, "/shared", "3", false)).Wakes {
+	for _, wake := range must[fsm.Observation](t)(w.Observe(ctx, 0, "/shared", "3", false)).Deliveries {
 		visited[wake.Consumer] = true
 	}
 	if len(visited) != consumers {
@@ -272,7 +272,7 @@ func TestAnAttemptThatARestartHandsOutHasNotFailed(t *testing.T) {
 	w := open(t, redisstore.EmptyRedis(t).URL, 1)
 	ctx := t.Context()
 	for i := range consumers {
-		wake := must[fsm.Outcome](t)(w.Link(ctx, subscription(fmt.Sprint("s", i)), "/agent", "-1", "0")).Wakes[0]
+		wake := must[fsm.Outcome](t)(w.Link(ctx, subscription(fmt.Sprint("s", i)), "/agent", "-1", "0")).Deliveries[0]
 		cb := of(wake)
 		cb.Subscribe, cb.Tails = []fsm.Subscribe{{Path: "/shared", From: "5"}}, map[string]fsm.Offset{"/shared": "5"}
 		cb.Acks = []fsm.Ack{{Path: "/agent", Offset: "0"}}
@@ -284,8 +284,8 @@ func TestAnAttemptThatARestartHandsOutHasNotFailed(t *testing.T) {
 	h := sever(w)
 	h.left.Store(1)
 	first, err := w.Restart(ctx, 0, "/shared", "5", "3")
-	if !errors.Is(err, fsm.ErrUnavailable) || len(first.Wakes) == consumers {
-		t.Fatalf("not cut short: %d wakes, %v", len(first.Wakes), err)
+	if !errors.Is(err, fsm.ErrUnavailable) || len(first.Deliveries) == consumers {
+		t.Fatalf("not cut short: %d wakes, %v", len(first.Deliveries), err)
 	}
 	h.left.Store(-1)
 	w.later(timing.Liveness)
@@ -294,7 +294,7 @@ func TestAnAttemptThatARestartHandsOutHasNotFailed(t *testing.T) {
 		t.Fatal(err)
 	}
 	handed := 0
-	for _, wake := range o.Wakes {
+	for _, wake := range o.Deliveries {
 		c := must[fsm.Consumer](t)(w.Consumer(ctx, wake.Ref().Consumer))
 		if wake.Attempt != 1 {
 			continue // one of the first, whose attempt was not answered
@@ -304,7 +304,7 @@ func TestAnAttemptThatARestartHandsOutHasNotFailed(t *testing.T) {
 			t.Errorf("%s has an attempt out, and failed: %+v", wake.Consumer, c)
 		}
 	}
-	if handed != consumers-len(first.Wakes) {
-		t.Errorf("%d attempts were handed out, want %d", handed, consumers-len(first.Wakes))
+	if handed != consumers-len(first.Deliveries) {
+		t.Errorf("%d attempts were handed out, want %d", handed, consumers-len(first.Deliveries))
 	}
 }

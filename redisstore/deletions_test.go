@@ -230,9 +230,9 @@ func TestConsumersThatAreYetToBeRemovedAreGone(t *testing.T) {
 		t.Fatal(err)
 	}
 	path := func(i int) string { return fmt.Sprint("/agents/", i) }
-	var wakes []fsm.Wake
+	var wakes []fsm.Delivery
 	for i := range consumers {
-		wakes = append(wakes, must[fsm.Outcome](t)(w.Link(ctx, sub, path(i), "0", "1")).Wakes...)
+		wakes = append(wakes, must[fsm.Outcome](t)(w.Link(ctx, sub, path(i), "0", "1")).Deliveries...)
 	}
 	must[fsm.Outcome](t)(w.Finish(ctx, wakes[0].Ref(), wakes[0].Streams)) // it rests
 	late := w.decide(t, "/agents/late", sub)
@@ -254,12 +254,12 @@ func TestConsumersThatAreYetToBeRemovedAreGone(t *testing.T) {
 	if list, next, err := w.ScanConsumers(ctx, sub, 0, "0", 100); err != nil || len(list) > 0 || next != "0" {
 		t.Errorf("%d are listed, next %q, %v", len(list), next, err)
 	}
-	if o := must[fsm.Observation](t)(w.Observe(ctx, 0, wakes[0].Primary, "2", false)); len(o.Wakes) > 0 {
-		t.Errorf("an event has woken %+v", o.Wakes)
+	if o := must[fsm.Observation](t)(w.Observe(ctx, 0, wakes[0].Primary, "2", false)); len(o.Deliveries) > 0 {
+		t.Errorf("an event has woken %+v", o.Deliveries)
 	}
 	w.later(timing.Waking)
-	if o, n, err := w.Due(ctx, 0, 10); err != nil || n != 10 || len(o.Wakes) > 0 || len(o.Removed) != 10 {
-		t.Errorf("%d were due, %d woken, %d removed, %v", n, len(o.Wakes), len(o.Removed), err)
+	if o, n, err := w.Due(ctx, 0, 10); err != nil || n != 10 || len(o.Deliveries) > 0 || len(o.Removed) != 10 {
+		t.Errorf("%d were due, %d woken, %d removed, %v", n, len(o.Deliveries), len(o.Removed), err)
 	}
 	if woken := w.make(t, late); len(woken) > 0 {
 		t.Errorf("a link has woken %v", woken)

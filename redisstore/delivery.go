@@ -87,7 +87,7 @@ func untilDue(r *reply) time.Duration {
 }
 
 // Fail implements dispatcher.DeliveryStore.
-func (s *Store) Fail(ctx context.Context, r fsm.WakeRef, f fsm.Failure) (fsm.Outcome, error) {
+func (s *Store) Fail(ctx context.Context, r fsm.DeliveryRef, f fsm.Failure) (fsm.Outcome, error) {
 	return s.runOutcome(ctx, scriptFail, s.PartitionOf(r.Consumer.Home), r.Consumer.ID, r.Epoch, r.WakeID, r.Handed,
 		f.RetryAfter.Milliseconds(), flag(f.Retired), f.Reason[:min(len(f.Reason), fsm.MaxReason)],
 		f.Profile.String(), f.Span, string(f.To), string(f.Within), string(f.Tail))
@@ -95,25 +95,25 @@ func (s *Store) Fail(ctx context.Context, r fsm.WakeRef, f fsm.Failure) (fsm.Out
 
 // Park implements dispatcher.DeliveryStore.
 func (s *Store) Park(
-	ctx context.Context, r fsm.WakeRef, why fsm.BlockReason, wait time.Duration,
+	ctx context.Context, r fsm.DeliveryRef, why fsm.BlockReason, wait time.Duration,
 ) (fsm.Outcome, error) {
 	return s.runOutcome(ctx, scriptPark, s.PartitionOf(r.Consumer.Home), r.Consumer.ID, r.Epoch, r.WakeID, r.Handed,
 		r.Attempt, wait.Milliseconds(), string(why))
 }
 
 // Begin implements dispatcher.DeliveryStore.
-func (s *Store) Begin(ctx context.Context, r fsm.WakeRef, by string) (fsm.Outcome, error) {
+func (s *Store) Begin(ctx context.Context, r fsm.DeliveryRef, by string) (fsm.Outcome, error) {
 	return s.runOutcome(ctx, scriptBegin, s.PartitionOf(r.Consumer.Home), r.Consumer.ID, r.Epoch, r.WakeID, r.Handed,
 		r.Attempt, by)
 }
 
 // Accept implements dispatcher.DeliveryStore.
-func (s *Store) Accept(ctx context.Context, r fsm.WakeRef) (fsm.Outcome, error) {
+func (s *Store) Accept(ctx context.Context, r fsm.DeliveryRef) (fsm.Outcome, error) {
 	return s.runOutcome(ctx, scriptAccept, s.PartitionOf(r.Consumer.Home), r.Consumer.ID, r.Epoch, r.WakeID)
 }
 
 // Finish implements dispatcher.DeliveryStore.
-func (s *Store) Finish(ctx context.Context, r fsm.WakeRef, seen []fsm.StreamTail) (fsm.Outcome, error) {
+func (s *Store) Finish(ctx context.Context, r fsm.DeliveryRef, seen []fsm.StreamTail) (fsm.Outcome, error) {
 	args := []any{r.Consumer.ID, r.Epoch, r.WakeID, len(seen)}
 	for _, t := range seen {
 		args = append(args, t.Path, string(t.Tail))
@@ -122,7 +122,7 @@ func (s *Store) Finish(ctx context.Context, r fsm.WakeRef, seen []fsm.StreamTail
 }
 
 // Deliver implements dispatcher.DeliveryStore.
-func (s *Store) Deliver(ctx context.Context, r fsm.WakeRef, d fsm.Delivered) (fsm.Outcome, error) {
+func (s *Store) Deliver(ctx context.Context, r fsm.DeliveryRef, d fsm.Delivered) (fsm.Outcome, error) {
 	out := ""
 	if d.Unsent {
 		out = strconv.Itoa(r.Handed)

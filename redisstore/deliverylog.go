@@ -84,7 +84,7 @@ func (l *logWriter) attempted(a fsm.Attempt) {
 	if !l.s.opts.DeliveryLog.Takes(a.Result) || a.Result == fsm.AttemptAbandoned && !a.Sent {
 		return
 	}
-	e := &logEntry{logOf{a.Wake.Subscription, a.Wake.Generation}, fsm.LoggedAttemptOf(a)}
+	e := &logEntry{logOf{a.Delivery.Subscription, a.Delivery.Generation}, fsm.LoggedAttemptOf(a)}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.waiting) >= logWaiting {

@@ -56,7 +56,7 @@ func (l *logging) create(t *testing.T, id string) fsm.Subscription {
 func attempt(sub fsm.Subscription, n int, r fsm.AttemptResult) fsm.Attempt {
 	path := fmt.Sprint("/a/", n)
 	return fsm.Attempt{
-		Wake: fsm.Wake{
+		Delivery: fsm.Delivery{
 			Subscription: sub.ID, Generation: sub.Generation, Consumer: fsm.ConsumerID(sub.ID, path), Primary: path,
 			WakeID: fmt.Sprint("w_", n), Epoch: int64(n) << 20, Attempt: n,
 		},
@@ -117,7 +117,8 @@ func TestTheDeliveryLogOnEveryKindOfRedis(t *testing.T) {
 			whole := attempt(subs[0], 4, fsm.AttemptFailed)
 			whole.Status, whole.Class, whole.Reason = 500, "server_error", strings.Repeat("x", fsm.MaxReason+1)
 			wake := attempt(subs[0], 5, fsm.AttemptAccepted)
-			wake.DeliveryID, wake.Events, wake.From, wake.Wake.Consumer = wake.Wake.WakeID, 0, "", "s0:%2Fa%2F5:7"
+			wake.DeliveryID, wake.Events, wake.From = wake.Delivery.WakeID, 0, ""
+			wake.Delivery.Consumer = "s0:%2Fa%2F5:7"
 			l.outcomes.Attempted(whole)
 			l.outcomes.Attempted(wake)
 			l.write(t)

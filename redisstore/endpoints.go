@@ -63,7 +63,7 @@ const longestLook, longestLooks = 200, 25
 // partitions that do not answer.
 func (s *Store) LongestWaiting(
 	ctx context.Context, sub fsm.Subscription, after time.Time,
-) (ref fsm.WakeRef, since time.Time, ok bool, err error) {
+) (ref fsm.DeliveryRef, since time.Time, ok bool, err error) {
 	partitions, failed := fsm.AllPartitions(s.keys.partitions), false
 	for look := 0; look < longestLooks && len(partitions) > 0; look++ {
 		var left []int
@@ -72,7 +72,7 @@ func (s *Store) LongestWaiting(
 				longestLook, look*longestLook)
 		}) {
 			var at time.Time
-			var of fsm.WakeRef
+			var of fsm.DeliveryRef
 			var again, more bool
 			r.list(func(l *reply) {
 				at = moment(l.int())
@@ -97,9 +97,9 @@ func (s *Store) LongestWaiting(
 	return ref, since, ok, err
 }
 
-// ProbeWake implements dispatcher.EndpointStore.
-func (s *Store) ProbeWake(ctx context.Context, w fsm.WakeRef) (waited bool, err error) {
-	r := s.run(ctx, scriptProbeWake, s.PartitionOf(w.Consumer.Home), w.Consumer.ID, w.Epoch, w.WakeID)
+// ProbeDelivery implements dispatcher.EndpointStore.
+func (s *Store) ProbeDelivery(ctx context.Context, w fsm.DeliveryRef) (waited bool, err error) {
+	r := s.run(ctx, scriptProbeDelivery, s.PartitionOf(w.Consumer.Home), w.Consumer.ID, w.Epoch, w.WakeID)
 	return r.yes(), r.err()
 }
 

@@ -266,10 +266,10 @@ func TestReleaseHeldReachesAllThatWait(t *testing.T) {
 		subs = append(subs, sub)
 		for i := range consumers {
 			o, err := memstore.Link(ctx, w, sub, fmt.Sprintf("/%s/%d", id, i), fsm.Start, "0001")
-			if err != nil || len(o.Wakes) != 1 {
+			if err != nil || len(o.Deliveries) != 1 {
 				t.Fatal(o, err)
 			}
-			if _, err := w.Park(ctx, o.Wakes[0].Ref(), fsm.BlockedSlot, time.Hour); err != nil {
+			if _, err := w.Park(ctx, o.Deliveries[0].Ref(), fsm.BlockedSlot, time.Hour); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -283,7 +283,7 @@ func TestReleaseHeldReachesAllThatWait(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, wake := range o.Wakes {
+		for _, wake := range o.Deliveries {
 			if wake.Subscription != "s" || wake.Attempt != 1 {
 				t.Errorf("%s is due, attempt %d", wake.Consumer, wake.Attempt)
 			}
@@ -310,7 +310,7 @@ func TestTheLongestWaitingIsFoundAmongOthers(t *testing.T) {
 	none(time.Time{})
 	fail := func(sub fsm.Subscription, path string) {
 		t.Helper()
-		wake := must[fsm.Outcome](t)(w.Link(ctx, sub, path, fsm.Start, "9")).Wakes[0]
+		wake := must[fsm.Outcome](t)(w.Link(ctx, sub, path, fsm.Start, "9")).Deliveries[0]
 		must[fsm.Outcome](t)(w.Fail(ctx, wake.Ref(), fsm.Failure{Profile: sub.Profile(), Reason: "status 503"}))
 	}
 	for n := range 900 {
@@ -335,13 +335,13 @@ func TestTheLongestWaitingIsFoundAmongOthers(t *testing.T) {
 		}
 	}
 	none(since[7])
-	wake := must[fsm.Outcome](t)(w.Link(ctx, sub, "/s/held", fsm.Start, "9")).Wakes[0]
+	wake := must[fsm.Outcome](t)(w.Link(ctx, sub, "/s/held", fsm.Start, "9")).Deliveries[0]
 	must[fsm.Outcome](t)(w.Park(ctx, wake.Ref(), fsm.BlockedSlot, time.Hour))
 	r, _, ok, err := w.LongestWaiting(ctx, sub, time.Time{})
 	if !ok || err != nil || r.Consumer.ID != wake.Consumer {
 		t.Errorf("%+v carries the probe, %v, want the one that has not failed", r, err)
 	}
-	if waited := must[bool](t)(w.ProbeWake(ctx, r)); !waited {
+	if waited := must[bool](t)(w.ProbeDelivery(ctx, r)); !waited {
 		t.Error("it did not wait")
 	}
 }

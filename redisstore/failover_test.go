@@ -273,7 +273,7 @@ func TestAWalkInBatchesMissesNothingWhenAnotherServerTakesOver(t *testing.T) {
 		woken := map[string]bool{}
 		rideOut("observe", func() error {
 			seen, err := w.Observe(ctx, 0, "/a", "1", false)
-			for _, wake := range seen.Wakes {
+			for _, wake := range seen.Deliveries {
 				woken[wake.Consumer] = true
 			}
 			return err

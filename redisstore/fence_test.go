@@ -72,10 +72,10 @@ func epochsAfter(
 	wake := func() {
 		t.Helper()
 		o := must[fsm.Observation](t)(s.Observe(ctx, 0, path, fsm.Offset(tail), false))
-		if len(o.Wakes) != 1 {
+		if len(o.Deliveries) != 1 {
 			t.Fatalf("observed %+v", o)
 		}
-		w := o.Wakes[0]
+		w := o.Deliveries[0]
 		if w.Epoch <= highest {
 			t.Fatalf("epoch %d after %d, after %d losses", w.Epoch, highest, losses)
 		}
@@ -129,22 +129,22 @@ func TestAWakeFromBeforeALossIsDeliveredUnderANewEpoch(t *testing.T) {
 	ctx := t.Context()
 	s := redisstore.New(rdb, redisstore.Options{Partitions: 1, Timing: timing}.Patient())
 	must[fsm.Outcome](t)(memstore.Link(ctx, s, subscription("s"), "/a", "0", "0"))
-	first := must[fsm.Observation](t)(s.Observe(ctx, 0, "/a", "1", false)).Wakes[0]
+	first := must[fsm.Observation](t)(s.Observe(ctx, 0, "/a", "1", false)).Deliveries[0]
 	if err := r.Client().Save(ctx).Err(); err != nil {
 		t.Fatal(err)
 	}
 	must[fsm.Outcome](t)(s.Finish(ctx, first.Ref(), first.Streams))
-	second := must[fsm.Observation](t)(s.Observe(ctx, 0, "/a", "2", false)).Wakes[0]
+	second := must[fsm.Observation](t)(s.Observe(ctx, 0, "/a", "2", false)).Deliveries[0]
 	r.Kill()
 	r.Restart()
 	if _, err := s.Park(ctx, first.Ref(), fsm.BlockedSlot, 0); err != nil { // its deadline has come
 		t.Fatal(err)
 	}
 	o, _, err := s.Due(ctx, 0, 10)
-	if err != nil || len(o.Wakes) != 1 {
+	if err != nil || len(o.Deliveries) != 1 {
 		t.Fatalf("%+v, %v", o, err)
 	}
-	if w := o.Wakes[0]; w.Epoch <= second.Epoch || w.WakeID == first.WakeID || w.Attempt != 1 {
+	if w := o.Deliveries[0]; w.Epoch <= second.Epoch || w.WakeID == first.WakeID || w.Attempt != 1 {
 		t.Errorf("epoch %d, wake %s, attempt %d came after epoch %d; wake %s was epoch %d", w.Epoch, w.WakeID,
 			w.Attempt,
 			second.Epoch, first.WakeID, first.Epoch)
@@ -211,10 +211,11 @@ func TestAReplicaThatKnowsNothingOfALossRepeatsNoEpoch(t *testing.T) {
 	if err := r.Client().Save(ctx).Err(); err != nil {
 		t.Fatal(err)
 	}
-	lost := must[fsm.Observation](t)(one.Observe(ctx, 0, "/a", "1", false)).Wakes[0]
+	lost := must[fsm.Observation](t)(one.Observe(ctx, 0, "/a", "1", false)).Deliveries[0]
 	r.Kill()
 	r.Restart()
-	if again := must[fsm.Observation](t)(other.Observe(ctx, 0, "/a", "1", false)).Wakes[0]; again.Epoch <= lost.Epoch {
+	seen := must[fsm.Observation](t)(other.Observe(ctx, 0, "/a", "1", false))
+	if again := seen.Deliveries[0]; again.Epoch <= lost.Epoch {
 		t.Errorf("epoch %d came after epoch %d", again.Epoch, lost.Epoch)
 	}
 }

@@ -26,15 +26,15 @@ func TestEachConsumerThatIsGoneIsToldOfWithItsCauseAndWhereItStood(t *testing.T)
 		t.Fatal(err)
 	}
 	n := 0
-	link := func() fsm.Wake {
+	link := func() fsm.Delivery {
 		t.Helper()
 		n++
-		return must[fsm.Outcome](t)(w.Link(ctx, sub, fmt.Sprint("/", n), "3", "5")).Wakes[0]
+		return must[fsm.Outcome](t)(w.Link(ctx, sub, fmt.Sprint("/", n), "3", "5")).Deliveries[0]
 	}
 	told.Add(must[fsm.Outcome](t)(w.Deleted(ctx, 0, link().Primary, fsm.Deletion{})))
 	anew := must[fsm.Outcome](t)(w.Restart(ctx, 0, link().Primary, "5", "2"))
 	told.Add(anew)
-	must[fsm.Outcome](t)(w.Finish(ctx, anew.Wakes[0].Ref(), anew.Wakes[0].Streams))
+	must[fsm.Outcome](t)(w.Finish(ctx, anew.Deliveries[0].Ref(), anew.Deliveries[0].Streams))
 	away := link().Primary
 	for _, a := range []fsm.Absence{fsm.MissingAnew, fsm.MissingStill} {
 		told.Add(must[fsm.Outcome](t)(w.Hide(ctx, away, a)))
@@ -48,7 +48,7 @@ func TestEachConsumerThatIsGoneIsToldOfWithItsCauseAndWhereItStood(t *testing.T)
 	}))
 	told.Add(reply.Outcome)
 	for range 2 {
-		failing := []fsm.Wake{link()}
+		failing := []fsm.Delivery{link()}
 		for len(failing) > 0 { // until it is given up
 			told.Add(must[fsm.Outcome](t)(w.Fail(ctx, failing[0].Ref(), fsm.Failure{RetryAfter: time.Hour})))
 			w.later(time.Hour)
@@ -56,7 +56,7 @@ func TestEachConsumerThatIsGoneIsToldOfWithItsCauseAndWhereItStood(t *testing.T)
 			if err != nil {
 				t.Fatal(err)
 			}
-			failing = due.Wakes
+			failing = due.Deliveries
 		}
 	}
 	link()

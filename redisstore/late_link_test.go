@@ -62,10 +62,10 @@ func (w *world) decide(t *testing.T, path string, subs ...fsm.Subscription) late
 func (w *world) make(t *testing.T, l lateLink) (woken []string) {
 	t.Helper()
 	r := must[fsm.LinkReply](t)(w.LinkStream(t.Context(), l.path, l.Linking))
-	if !r.Done || r.Stream.Linked != l.Version || r.Linked != len(r.Wakes) {
+	if !r.Done || r.Stream.Linked != l.Version || r.Linked != len(r.Deliveries) {
 		t.Fatalf("the link has come to %+v", r)
 	}
-	for _, wake := range r.Wakes {
+	for _, wake := range r.Deliveries {
 		woken = append(woken, wake.Subscription)
 	}
 	return woken

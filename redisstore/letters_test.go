@@ -16,7 +16,7 @@ import (
 // die has n deliveries of a stream end for good, a second after each other. n is less than 10.
 func (w *world) die(t *testing.T, sub fsm.Subscription, path string, n int) {
 	t.Helper()
-	wakes := must[fsm.Outcome](t)(w.Link(t.Context(), sub, path, fsm.Start, fsm.Offset(fmt.Sprint(n)))).Wakes
+	wakes := must[fsm.Outcome](t)(w.Link(t.Context(), sub, path, fsm.Start, fsm.Offset(fmt.Sprint(n)))).Deliveries
 	for i := range n {
 		w.later(time.Second)
 		to := fsm.Offset(fmt.Sprint(i + 1))
@@ -24,7 +24,7 @@ func (w *world) die(t *testing.T, sub fsm.Subscription, path string, n int) {
 			Path: path, To: to, Within: to, Profile: sub.Profile(), Dead: &fsm.DeadLetter{
 				Subscription: sub.ID, Generation: sub.Generation, Stream: path, To: to, Reason: "status 400",
 			},
-		})).Wakes
+		})).Deliveries
 	}
 }
 
@@ -165,7 +165,7 @@ func TestADeadLetterIsKeptOnceAndWhole(t *testing.T) {
 	t.Parallel()
 	w := open(t, redisstore.EmptyRedis(t).URL, 1)
 	sub := unordered("s")
-	wake := must[fsm.Outcome](t)(w.Link(t.Context(), sub, "/a", fsm.Start, "5")).Wakes[0]
+	wake := must[fsm.Outcome](t)(w.Link(t.Context(), sub, "/a", fsm.Start, "5")).Deliveries[0]
 	letter := fsm.DeadLetter{
 		Subscription: "s", Generation: sub.Generation, Consumer: wake.Consumer, Stream: "/a", DeliveryID: "evt_1_0-2",
 		From: fsm.Start, To: fsm.Start.At(3, "5"), Within: fsm.Start.At(3, "5"), Events: 3, Attempts: 4,
@@ -220,7 +220,7 @@ func TestWhatALetterKeepsIsBounded(t *testing.T) {
 	t.Parallel()
 	w := open(t, redisstore.EmptyRedis(t).URL, 1)
 	sub := unordered("s")
-	wake := must[fsm.Outcome](t)(w.Link(t.Context(), sub, "/a", fsm.Start, "5")).Wakes[0]
+	wake := must[fsm.Outcome](t)(w.Link(t.Context(), sub, "/a", fsm.Start, "5")).Deliveries[0]
 	must[fsm.Outcome](t)(w.Deliver(t.Context(), wake.Ref(), fsm.Delivered{
 		Path: "/a", To: "5", Within: "5", Profile: sub.Profile(), Dead: &fsm.DeadLetter{
 			Subscription: "s", Stream: "/a", Reason: strings.Repeat("r", 2*fsm.MaxReason),
@@ -242,8 +242,8 @@ func TestLettersOfAStreamAreReplayedOneAfterTheOther(t *testing.T) {
 	w := open(t, redisstore.EmptyRedis(t).URL, 1)
 	ctx, sub := t.Context(), unordered("s")
 	all := fsm.LetterSpan{Subscription: "s", Through: fsm.MaxLetterNumber}
-	wakes := must[fsm.Outcome](t)(w.Link(ctx, sub, "/a", fsm.Start, "3")).Wakes
-	dead := func(wake fsm.Wake, to fsm.Offset) fsm.Outcome {
+	wakes := must[fsm.Outcome](t)(w.Link(ctx, sub, "/a", fsm.Start, "3")).Deliveries
+	dead := func(wake fsm.Delivery, to fsm.Offset) fsm.Outcome {
 		t.Helper()
 		w.later(time.Second)
 		return must[fsm.Outcome](t)(w.Deliver(ctx, wake.Ref(), fsm.Delivered{
@@ -254,31 +254,31 @@ func TestLettersOfAStreamAreReplayedOneAfterTheOther(t *testing.T) {
 		}))
 	}
 	for i := range 3 {
-		wakes = dead(wakes[0], fsm.Offset(fmt.Sprint(i+1))).Wakes
+		wakes = dead(wakes[0], fsm.Offset(fmt.Sprint(i+1))).Deliveries
 	}
 	replay, o, err := w.ReplayDeadLetters(ctx, all, 10)
-	if err != nil || replay.Done != 3 || replay.Refused != 0 || len(o.Wakes) != 1 {
+	if err != nil || replay.Done != 3 || replay.Refused != 0 || len(o.Deliveries) != 1 {
 		t.Fatalf("asked for their replay: %+v, %+v, %v", replay, o, err)
 	}
-	if again, o, err := w.ReplayDeadLetters(ctx, all, 10); err != nil || again.Done != 3 || len(o.Wakes) != 0 {
+	if again, o, err := w.ReplayDeadLetters(ctx, all, 10); err != nil || again.Done != 3 || len(o.Deliveries) != 0 {
 		t.Errorf("asked again: %+v, %+v, %v", again, o, err)
 	}
-	first := o.Wakes[0]
+	first := o.Deliveries[0]
 	if !first.Replay || first.At("/a") != fsm.Start || first.End() != "1" || first.Attempt != 1 {
 		t.Errorf("the first is %+v", first)
 	}
 	o = must[fsm.Outcome](t)(w.Deliver(ctx, first.Ref(), fsm.Delivered{
 		Path: "/a", To: "1", Within: "1", Profile: sub.Profile(),
 	}))
-	if got, want := w.letters(t, "s"), []string{"/a 2", "/a 3"}; !slices.Equal(got, want) || len(o.Wakes) != 1 {
-		t.Fatalf("once the first is taken, %q are left, and what follows is %+v", got, o.Wakes)
+	if got, want := w.letters(t, "s"), []string{"/a 2", "/a 3"}; !slices.Equal(got, want) || len(o.Deliveries) != 1 {
+		t.Fatalf("once the first is taken, %q are left, and what follows is %+v", got, o.Deliveries)
 	}
 	third := must[[]fsm.DeadLetter](t)(w.DeadLetters(ctx, all, 10))[1].ID
 	if n := dropped(t)(w.DropDeadLetters(ctx, third.Only(), 1)); n != 1 {
 		t.Errorf("%d were dropped", n)
 	}
-	if o = dead(o.Wakes[0], "2"); len(o.Wakes) != 0 {
-		t.Errorf("one that was dropped is replayed: %+v", o.Wakes)
+	if o = dead(o.Deliveries[0], "2"); len(o.Deliveries) != 0 {
+		t.Errorf("one that was dropped is replayed: %+v", o.Deliveries)
 	}
 	left := must[[]fsm.DeadLetter](t)(w.DeadLetters(ctx, all, 10))
 	if len(left) != 1 || left[0].From != "1" || left[0].To != "2" || left[0].ID.Number <= third.Number {
@@ -287,7 +287,7 @@ func TestLettersOfAStreamAreReplayedOneAfterTheOther(t *testing.T) {
 	must[fsm.Outcome](t)(w.Deleted(ctx, 0, "/a", fsm.Deletion{}))
 	must[fsm.Outcome](t)(w.Link(ctx, sub, "/a", fsm.Start, "9"))
 	replay, o, err = w.ReplayDeadLetters(ctx, all, 10)
-	if err != nil || replay.Refused != 1 || replay.Done != 0 || len(o.Wakes) != 0 {
+	if err != nil || replay.Refused != 1 || replay.Done != 0 || len(o.Deliveries) != 0 {
 		t.Errorf("the replay of one of an earlier stream: %+v, %+v, %v", replay, o, err)
 	}
 	if n, err := w.rdb.Exists(ctx, "rv:{0}:r:s:%2Fa").Result(); n != 0 || err != nil {

@@ -66,13 +66,13 @@ func TestNothingIsAckedBeyondTheEndAtWhichAStreamWasClosed(t *testing.T) {
 		t.Fatal(err)
 	}
 	must[fsm.Outcome](t)(w.Link(ctx, sub, "/a", "1", "1"))
-	cb := of(must[fsm.Observation](t)(w.Observe(ctx, 0, "/a", "2", true)).Wakes[0])
+	cb := of(must[fsm.Observation](t)(w.Observe(ctx, 0, "/a", "2", true)).Deliveries[0])
 	cb.Tails, cb.Acks = map[string]fsm.Offset{"/a": "5"}, []fsm.Ack{{Path: "/a", Offset: "5"}}
 	if r := must[fsm.CallbackReply](t)(w.Callback(ctx, cb)); r.Code != fsm.CodeInvalidOffset {
 		t.Errorf("an ack beyond the end: %q", r.Code)
 	}
 	cb.Acks, cb.Done = []fsm.Ack{{Path: "/a", Offset: "2"}}, true
-	if r := must[fsm.CallbackReply](t)(w.Callback(ctx, cb)); r.Code != "" || len(r.Wakes) > 0 {
+	if r := must[fsm.CallbackReply](t)(w.Callback(ctx, cb)); r.Code != "" || len(r.Deliveries) > 0 {
 		t.Errorf("an ack of the end: %+v", r)
 	}
 }

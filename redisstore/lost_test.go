@@ -122,16 +122,16 @@ func TestAConsumerThatIsGivenUpTellsOfOneStream(t *testing.T) {
 		{[]string{"/z"}, "/z"},
 	} {
 		path := func(name string) string { return fmt.Sprint(name, i) }
-		wake := must[fsm.Outcome](t)(w.Link(ctx, sub, path("/m"), fsm.Start, "1")).Wakes[0]
+		wake := must[fsm.Outcome](t)(w.Link(ctx, sub, path("/m"), fsm.Start, "1")).Deliveries[0]
 		cb := of(wake)
 		cb.Done, cb.MaxStreams, cb.Acks = true, 9, []fsm.Ack{{Path: path("/m"), Offset: "1"}}
 		for _, name := range []string{"/a", "/B", "/z"} {
 			cb.Subscribe = append(cb.Subscribe, fsm.Subscribe{Path: path(name), From: fsm.Start})
 		}
 		must[fsm.CallbackReply](t)(w.Callback(ctx, cb))
-		var wakes []fsm.Wake
+		var wakes []fsm.Delivery
 		for _, name := range tt.events {
-			wakes = append(wakes, must[fsm.Observation](t)(w.Observe(ctx, 0, path(name), "5", false)).Wakes...)
+			wakes = append(wakes, must[fsm.Observation](t)(w.Observe(ctx, 0, path(name), "5", false)).Deliveries...)
 		}
 		for attempt := range 2 {
 			f := fsm.Failure{Reason: "status 500", Profile: sub.Profile()}
@@ -141,7 +141,7 @@ func TestAConsumerThatIsGivenUpTellsOfOneStream(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			wakes = append(wakes, o.Wakes...)
+			wakes = append(wakes, o.Deliveries...)
 		}
 		l := must[[]fsm.DeadLetter](t)(w.DeadLetters(ctx, allLetters, 10))
 		if len(l) != 1 || l[0].Stream != path(tt.want) || l[0].To != "5" || l[0].Attempts != 2 ||
@@ -153,7 +153,7 @@ func TestAConsumerThatIsGivenUpTellsOfOneStream(t *testing.T) {
 			t.Errorf("%v: it is %+v", tt.events, c)
 		}
 		w.dropLetters(t) // the consumer goes on without it
-		if o := must[fsm.Observation](t)(w.Observe(ctx, 0, path("/m"), "6", false)); len(o.Wakes) != 1 {
+		if o := must[fsm.Observation](t)(w.Observe(ctx, 0, path("/m"), "6", false)); len(o.Deliveries) != 1 {
 			t.Errorf("%v: an event wakes %+v", tt.events, o)
 		}
 	}

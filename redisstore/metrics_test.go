@@ -79,10 +79,10 @@ func TestWhatIsDueAndNotActedOnIsOverdue(t *testing.T) {
 	want("it was acted on", 0)
 	w.later(time.Minute) // the next attempt is due
 	out, _, err := w.Due(ctx, 0, 10)
-	if err != nil || len(out.Wakes) != 1 {
+	if err != nil || len(out.Deliveries) != 1 {
 		t.Fatalf("%+v, %v", out, err)
 	}
-	must[fsm.Outcome](t)(w.Fail(ctx, out.Wakes[0].Ref(), fsm.Failure{RetryAfter: time.Hour}))
+	must[fsm.Outcome](t)(w.Fail(ctx, out.Deliveries[0].Ref(), fsm.Failure{RetryAfter: time.Hour}))
 	w.later(time.Minute)
 	want("the endpoint is waited for", 0)
 }
@@ -113,13 +113,13 @@ func TestTheFiguresOfTheOwnedPartitionsAreThoseOfTheDatabase(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			var wakes []fsm.Wake
+			var wakes []fsm.Delivery
 			for i := range 7 {
 				path := fmt.Sprint("/", i)
 				if err := w.note(ctx, path, i == 0); err != nil {
 					t.Fatal(err)
 				}
-				wakes = append(wakes, must[fsm.Outcome](t)(w.Link(ctx, sub, path, fsm.Start, "1")).Wakes...)
+				wakes = append(wakes, must[fsm.Outcome](t)(w.Link(ctx, sub, path, fsm.Start, "1")).Deliveries...)
 				w.later(time.Second)
 			}
 			want("seven wakes", consumers,

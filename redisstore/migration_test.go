@@ -48,19 +48,19 @@ func (r riding) round(w *world, sub fsm.Subscription, path string, n int, last *
 	if !r.out("observe", observe) {
 		return false
 	}
-	if !seen.Watched || seen.Noted.Tail != tail || len(seen.Wakes) != 1 || seen.Wakes[0].Epoch <= *last ||
-		seen.Wakes[0].Streams[0].Acked != before {
+	if !seen.Watched || seen.Noted.Tail != tail || len(seen.Deliveries) != 1 || seen.Deliveries[0].Epoch <= *last ||
+		seen.Deliveries[0].Streams[0].Acked != before {
 		r.t.Errorf("round %d of %s, after epoch %d: observed %+v", n, path, *last, seen)
 		return false
 	}
-	epoch := seen.Wakes[0].Epoch
+	epoch := seen.Deliveries[0].Epoch
 	*last = epoch
 	var linked fsm.Outcome
 	if !r.out("link",
 		func() (err error) { linked, err = w.Link(r.t.Context(), sub, path, fsm.Start, tail); return err }) {
 		return false
 	}
-	if len(linked.Wakes) > 0 {
+	if len(linked.Deliveries) > 0 {
 		r.t.Errorf("epoch %d of %s: linked anew: %+v", epoch, path, linked)
 		return false
 	}
@@ -68,13 +68,13 @@ func (r riding) round(w *world, sub fsm.Subscription, path string, n int, last *
 	cb := fsm.Callback{
 		Consumer: fsm.ConsumerRef{ID: id, Home: path}, Primary: path,
 		Generation: sub.Generation, Epoch: epoch, TokenEpoch: epoch,
-		WakeID: seen.Wakes[0].WakeID,
+		WakeID: seen.Deliveries[0].WakeID,
 		Acks:   []fsm.Ack{{Path: path, Offset: tail}}, Done: true, MaxStreams: 10,
 	}
 	if !r.out("callback", func() (err error) { reply, err = w.Callback(r.t.Context(), cb); return err }) {
 		return false
 	}
-	if reply.Code != "" || len(reply.Wakes) > 0 {
+	if reply.Code != "" || len(reply.Deliveries) > 0 {
 		r.t.Errorf("epoch %d of %s: the callback is answered %+v", epoch, path, reply)
 		return false
 	}

@@ -15,7 +15,7 @@ func TestTheRestBeforeTheRequestMustHaveEndedDoesNotCountTwice(t *testing.T) {
 	ctx := t.Context()
 	w := open(t, redisstore.EmptyRedis(t).URL, 1)
 	sub := subscription("s")
-	wake := must[fsm.Outcome](t)(w.Link(ctx, sub, "/a", tail(1), tail(2))).Wakes[0]
+	wake := must[fsm.Outcome](t)(w.Link(ctx, sub, "/a", tail(1), tail(2))).Deliveries[0]
 	began := w.now
 	w.later(timing.Waking)
 	if _, n, err := w.Due(ctx, 0, 10); n != 1 || err != nil {

@@ -24,7 +24,7 @@ func TestAnOutcomeIsRead(t *testing.T) {
 		[]any{[]any{"s:%2Fb", "its field handed is missing"}},
 	}}}
 	o := r.outcome()
-	if r.bad != nil || len(o.Wakes) != 1 || len(o.Removed) != 1 || o.Removed[0].Cause != fsm.RemovedGivenUp {
+	if r.bad != nil || len(o.Deliveries) != 1 || len(o.Removed) != 1 || o.Removed[0].Cause != fsm.RemovedGivenUp {
 		t.Fatalf("%+v, %v", o, r.bad)
 	}
 	left := fsm.Left{Subscription: "s", Stream: "/a", Cause: fsm.RemovedStreamDeleted, Letters: 3}
@@ -35,7 +35,7 @@ func TestAnOutcomeIsRead(t *testing.T) {
 	if len(o.Quarantined) != 1 || o.Quarantined[0] != apart {
 		t.Errorf("in quarantine are %+v", o.Quarantined)
 	}
-	if w := o.Wakes[0]; w.Epoch != 7 || w.Attempt != 2 || w.Handed != 4 || w.Born != 6 || len(w.Streams) != 1 ||
+	if w := o.Deliveries[0]; w.Epoch != 7 || w.Attempt != 2 || w.Handed != 4 || w.Born != 6 || len(w.Streams) != 1 ||
 		w.Patience != 45*time.Second || w.Span != 3 || !w.Nudged || !w.Replay ||
 		!w.WokeAt.Equal(time.UnixMilli(1_790_000_000_123)) {
 		t.Errorf("the wake is %+v", w)

@@ -21,7 +21,7 @@ func TestAPauseIsStoredAndEndsWithAResumption(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := must[fsm.Outcome](t)(one.Link(ctx, sub, "/a", fsm.Start, "1")).Wakes[0]
+	w := must[fsm.Outcome](t)(one.Link(ctx, sub, "/a", fsm.Start, "1")).Deliveries[0]
 	if _, err := one.ChangeSubscription(ctx, "s", func(now fsm.Subscription) (fsm.Subscription, error) {
 		now.Paused = true
 		return now, nil

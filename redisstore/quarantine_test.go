@@ -121,12 +121,12 @@ func (w *world) breakOne(t *testing.T, name, mode string, way broken) {
 		return made
 	}
 	s, other := make("s"), make("s2")
-	wakes := map[string]fsm.Wake{}
+	wakes := map[string]fsm.Delivery{}
 	for _, path := range []string{"/a", "/b", "/c"} {
 		for _, sub := range []fsm.Subscription{s, other} {
 			o, err := w.Link(ctx, sub, path, fsm.Start, "9")
 			ok("link", err)
-			wakes[sub.ID+path] = o.Wakes[0]
+			wakes[sub.ID+path] = o.Deliveries[0]
 		}
 	}
 	for _, wake := range wakes {
@@ -156,7 +156,7 @@ func (w *world) breakOne(t *testing.T, name, mode string, way broken) {
 		due.Add(o)
 	}
 	neighbours := map[string]bool{}
-	for _, wake := range due.Wakes {
+	for _, wake := range due.Deliveries {
 		if wake.Consumer != id {
 			neighbours[wake.Primary+wake.Subscription] = true
 		}
@@ -232,7 +232,7 @@ func TestAConsumerInQuarantineGoesOnOnceItCanBeRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wake := must[fsm.Outcome](t)(w.Link(ctx, sub, "/a", "3", "9")).Wakes[0]
+	wake := must[fsm.Outcome](t)(w.Link(ctx, sub, "/a", "3", "9")).Deliveries[0]
 	key := brokenPrefix + "c:" + wake.Consumer
 	handed := must[string](t)(w.rdb.HGet(ctx, key, "handed").Result())
 	must[int64](t)(w.rdb.HDel(ctx, key, "handed").Result())
@@ -251,7 +251,7 @@ func TestAConsumerInQuarantineGoesOnOnceItCanBeRead(t *testing.T) {
 	if _, err := w.Link(ctx, sub, "/a", "9", "9"); err != nil {
 		t.Error(err)
 	}
-	if n, o, err := w.ResumeSubscription(ctx, "s"); n != 0 || len(o.Wakes) != 0 || err != nil {
+	if n, o, err := w.ResumeSubscription(ctx, "s"); n != 0 || len(o.Deliveries) != 0 || err != nil {
 		t.Errorf("a resumption has %d go on, with %+v, %v", n, o, err)
 	}
 	must[int64](t)(w.rdb.HSet(ctx, key, "handed", handed).Result())
@@ -259,7 +259,8 @@ func TestAConsumerInQuarantineGoesOnOnceItCanBeRead(t *testing.T) {
 		t.Errorf("once it can be read a resumption has %d go on, %v", n, err)
 	}
 	o, _, err = w.Due(ctx, 0, 10)
-	if err != nil || len(o.Wakes) != 1 || o.Wakes[0].WakeID != wake.WakeID || o.Wakes[0].At("/a") != "3" {
+	if err != nil || len(o.Deliveries) != 1 || o.Deliveries[0].WakeID != wake.WakeID ||
+		o.Deliveries[0].At("/a") != "3" {
 		t.Errorf("it goes on with %+v, %v", o, err)
 	}
 }

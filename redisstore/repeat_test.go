@@ -47,7 +47,7 @@ func TestACallWhoseReplyWasLostIsAnsweredAsIfItWereTheFirst(t *testing.T) {
 	sub := subscription("s")
 	n := 0
 	// waking is a consumer that was woken up to an offset, and a stream that has grown since.
-	waking := func(t *testing.T) fsm.Wake {
+	waking := func(t *testing.T) fsm.Delivery {
 		t.Helper()
 		n++
 		path := fmt.Sprint("/", n)
@@ -55,9 +55,9 @@ func TestACallWhoseReplyWasLostIsAnsweredAsIfItWereTheFirst(t *testing.T) {
 		o := must[fsm.Outcome](t)(w.Link(ctx, sub, path, fsm.Start, "1"))
 		must[fsm.Observation](t)(w.Observe(ctx, 0, path, "2", false))
 		d.on = true
-		return o.Wakes[0]
+		return o.Deliveries[0]
 	}
-	first := func(t *testing.T, wakes []fsm.Wake, epoch int64) fsm.Wake {
+	first := func(t *testing.T, wakes []fsm.Delivery, epoch int64) fsm.Delivery {
 		t.Helper()
 		if len(wakes) != 1 || wakes[0].Epoch != epoch || wakes[0].Attempt != 1 {
 			t.Fatalf("handed out %+v, want the first attempt of epoch %d", wakes, epoch)
@@ -66,31 +66,31 @@ func TestACallWhoseReplyWasLostIsAnsweredAsIfItWereTheFirst(t *testing.T) {
 	}
 	t.Run("link", func(t *testing.T) {
 		d.on = true
-		first(t, must[fsm.Outcome](t)(w.Link(ctx, sub, "/new", fsm.Start, "1")).Wakes, 1)
+		first(t, must[fsm.Outcome](t)(w.Link(ctx, sub, "/new", fsm.Start, "1")).Deliveries, 1)
 	})
 	t.Run("observe", func(t *testing.T) {
 		d.on = false
 		must[fsm.Outcome](t)(w.Link(ctx, sub, "/seen", "1", "1"))
 		d.on = true
-		wake := first(t, must[fsm.Observation](t)(w.Observe(ctx, 0, "/seen", "2", false)).Wakes, 1)
-		if again := must[fsm.Observation](t)(w.Observe(ctx, 0, "/seen", "3", false)); len(again.Wakes) != 0 {
-			t.Errorf("another observation handed out %+v, which is under way as %+v", again.Wakes, wake)
+		wake := first(t, must[fsm.Observation](t)(w.Observe(ctx, 0, "/seen", "2", false)).Deliveries, 1)
+		if again := must[fsm.Observation](t)(w.Observe(ctx, 0, "/seen", "3", false)); len(again.Deliveries) != 0 {
+			t.Errorf("another observation handed out %+v, which is under way as %+v", again.Deliveries, wake)
 		}
 	})
 	t.Run("synchronous done", func(t *testing.T) {
 		wake := waking(t)
-		first(t, must[fsm.Outcome](t)(w.Finish(ctx, wake.Ref(), wake.Streams)).Wakes, 2)
+		first(t, must[fsm.Outcome](t)(w.Finish(ctx, wake.Ref(), wake.Streams)).Deliveries, 2)
 	})
 	t.Run("delivery of some of the events", func(t *testing.T) {
 		wake := waking(t)
 		at := wake.Streams[0]
 		first(t, must[fsm.Outcome](t)(w.Deliver(ctx, wake.Ref(), fsm.Delivered{
 			Path: at.Path, To: at.Acked.At(1, at.Tail), Tail: at.Tail,
-		})).Wakes, 2)
+		})).Deliveries, 2)
 	})
 	t.Run("delivery that fails and steps aside", func(t *testing.T) {
 		wake := waking(t)
-		next := first(t, w.failOne(t, unordered("s"), wake).Wakes, 2)
+		next := first(t, w.failOne(t, unordered("s"), wake).Deliveries, 2)
 		if c := must[fsm.Consumer](t)(w.Consumer(ctx, wake.Ref().Consumer)); c.Asides != 1 || c.Handed != 1 {
 			t.Errorf("it is %+v", c)
 		}
@@ -104,7 +104,7 @@ func TestACallWhoseReplyWasLostIsAnsweredAsIfItWereTheFirst(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		wake := must[fsm.Outcome](t)(w.Link(ctx, sub, "/down", fsm.Start, "1")).Wakes[0]
+		wake := must[fsm.Outcome](t)(w.Link(ctx, sub, "/down", fsm.Start, "1")).Deliveries[0]
 		must[fsm.Outcome](t)(w.Park(ctx, wake.Ref(), fsm.BlockedSlot, time.Hour))
 		for range fsm.DownAfter {
 			must[bool](t)(w.FailEndpoint(ctx, sub, fsm.EndpointFailure{}))
@@ -116,11 +116,12 @@ func TestACallWhoseReplyWasLostIsAnsweredAsIfItWereTheFirst(t *testing.T) {
 		}
 		must[fsm.Outcome](t)(w.ReleaseHeld(ctx, sub, fsm.BlockedDown))
 		d.on = false
-		if o, _, err := w.Due(ctx, 0, 1); err != nil || len(o.Wakes) != 1 || o.Wakes[0].Consumer != wake.Consumer {
+		o, _, err := w.Due(ctx, 0, 1)
+		if err != nil || len(o.Deliveries) != 1 || o.Deliveries[0].Consumer != wake.Consumer {
 			t.Errorf("due is %+v, %v", o, err)
 		}
 	})
-	callback := func(wake fsm.Wake) fsm.Callback {
+	callback := func(wake fsm.Delivery) fsm.Callback {
 		return fsm.Callback{
 			Consumer: wake.Ref().Consumer, Primary: wake.Primary, Generation: wake.Generation, Epoch: wake.Epoch,
 			TokenEpoch: wake.Epoch,
@@ -133,7 +134,7 @@ func TestACallWhoseReplyWasLostIsAnsweredAsIfItWereTheFirst(t *testing.T) {
 		if reply.Code != "" || len(reply.Streams) != 1 || reply.Streams[0].Acked != "1" {
 			t.Fatalf("replied %+v", reply)
 		}
-		first(t, reply.Wakes, 2)
+		first(t, reply.Deliveries, 2)
 		if late := must[fsm.CallbackReply](t)(w.Callback(ctx, callback(wake))); late.Code != fsm.CodeStaleEpoch {
 			t.Errorf("the same from the worker, after the next wake: %+v", late)
 		}
@@ -144,11 +145,11 @@ func TestACallWhoseReplyWasLostIsAnsweredAsIfItWereTheFirst(t *testing.T) {
 		cb.Acks[0].Offset = "2"
 		d.on, d.between = true, func() {
 			d.on = false
-			first(t, must[fsm.Observation](t)(w.Observe(ctx, 0, wake.Primary, "3", false)).Wakes, 2)
+			first(t, must[fsm.Observation](t)(w.Observe(ctx, 0, wake.Primary, "3", false)).Deliveries, 2)
 		}
 		reply := must[fsm.CallbackReply](t)(w.Callback(ctx, cb))
 		d.between = nil
-		if reply.Code != "" || len(reply.Wakes) != 0 || reply.Streams[0].Acked != "2" {
+		if reply.Code != "" || len(reply.Deliveries) != 0 || reply.Streams[0].Acked != "2" {
 			t.Errorf("replied %+v", reply)
 		}
 	})
@@ -158,7 +159,7 @@ func TestACallWhoseReplyWasLostIsAnsweredAsIfItWereTheFirst(t *testing.T) {
 		cb.Acks[0].Offset = "2"
 		d.on, d.between = true, func() {
 			d.on = false
-			next := first(t, must[fsm.Observation](t)(w.Observe(ctx, 0, wake.Primary, "3", false)).Wakes, 2)
+			next := first(t, must[fsm.Observation](t)(w.Observe(ctx, 0, wake.Primary, "3", false)).Deliveries, 2)
 			claim := callback(next)
 			claim.Acks, claim.Done = nil, false
 			done := callback(next)
@@ -171,7 +172,7 @@ func TestACallWhoseReplyWasLostIsAnsweredAsIfItWereTheFirst(t *testing.T) {
 		}
 		reply := must[fsm.CallbackReply](t)(w.Callback(ctx, cb))
 		d.between = nil
-		if reply.Code != "" || len(reply.Wakes) != 0 || reply.Streams[0].Acked != "3" {
+		if reply.Code != "" || len(reply.Deliveries) != 0 || reply.Streams[0].Acked != "3" {
 			t.Errorf("replied %+v", reply)
 		}
 		if late := must[fsm.CallbackReply](t)(w.Callback(ctx, cb)); late.Code != fsm.CodeStaleEpoch {
@@ -182,7 +183,7 @@ func TestACallWhoseReplyWasLostIsAnsweredAsIfItWereTheFirst(t *testing.T) {
 		wake := waking(t)
 		cb := callback(wake)
 		cb.Acks[0].Offset = "2"
-		if reply := must[fsm.CallbackReply](t)(w.Callback(ctx, cb)); reply.Code != "" || len(reply.Wakes) != 0 {
+		if reply := must[fsm.CallbackReply](t)(w.Callback(ctx, cb)); reply.Code != "" || len(reply.Deliveries) != 0 {
 			t.Errorf("replied %+v", reply)
 		}
 	})

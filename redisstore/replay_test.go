@@ -11,7 +11,7 @@ import (
 )
 
 // dead has the delivery of one event of /a end for good, with a letter that can be replayed.
-func (w *world) dead(t *testing.T, sub fsm.Subscription, wake fsm.Wake, to fsm.Offset) fsm.Outcome {
+func (w *world) dead(t *testing.T, sub fsm.Subscription, wake fsm.Delivery, to fsm.Offset) fsm.Outcome {
 	t.Helper()
 	w.later(time.Second)
 	return must[fsm.Outcome](t)(w.Deliver(t.Context(), wake.Ref(), fsm.Delivered{
@@ -31,9 +31,9 @@ func TestAReplayGoesOnBehindLettersThatAreDropped(t *testing.T) {
 	ctx, sub := t.Context(), unordered("s")
 	all := fsm.LetterSpan{Subscription: "s", Through: fsm.MaxLetterNumber}
 	last := fsm.Offset(fmt.Sprintf("%03d", n))
-	wakes := must[fsm.Outcome](t)(w.Link(ctx, sub, "/a", fsm.Start, last)).Wakes
+	wakes := must[fsm.Outcome](t)(w.Link(ctx, sub, "/a", fsm.Start, last)).Deliveries
 	for i := range n {
-		wakes = w.dead(t, sub, wakes[0], fsm.Offset(fmt.Sprintf("%03d", i+1))).Wakes
+		wakes = w.dead(t, sub, wakes[0], fsm.Offset(fmt.Sprintf("%03d", i+1))).Deliveries
 	}
 	for left := n; left > 0; left -= 100 {
 		if _, _, err := w.ReplayDeadLetters(ctx, all, n); err != nil {
@@ -46,10 +46,10 @@ func TestAReplayGoesOnBehindLettersThatAreDropped(t *testing.T) {
 	}
 	all.Through = list[n-2].ID.Number
 	work, o, err := w.DropDeadLetters(ctx, all, n)
-	if err != nil || work.Done != n-1 || len(o.Ended) != 1 || len(o.Wakes) != 1 {
+	if err != nil || work.Done != n-1 || len(o.Ended) != 1 || len(o.Deliveries) != 1 {
 		t.Fatalf("all but one are dropped: %+v, %+v, %v", work, o, err)
 	}
-	if wake := o.Wakes[0]; wake.End() != last || !wake.Replay {
+	if wake := o.Deliveries[0]; wake.End() != last || !wake.Replay {
 		t.Errorf("replayed is %+v", wake)
 	}
 	queues, err := w.ReplayQueues(ctx, 0, "", "", 10)
@@ -63,13 +63,13 @@ func TestReplaysTakeNoPlaceOfAsides(t *testing.T) {
 	t.Parallel()
 	w := open(t, redisstore.EmptyRedis(t).URL, 1)
 	ctx, sub := t.Context(), unordered("s")
-	wake := must[fsm.Outcome](t)(w.Link(ctx, sub, "/a", fsm.Start, "2")).Wakes[0]
+	wake := must[fsm.Outcome](t)(w.Link(ctx, sub, "/a", fsm.Start, "2")).Deliveries[0]
 	w.dead(t, sub, wake, "1")
 	o := must[fsm.Outcome](t)(replayed(w.ReplayDeadLetters(ctx, fsm.LetterSpan{Through: fsm.MaxLetterNumber}, 1)))
 	if n, err := w.rdb.HExists(ctx, "rv:{0}:asides", sub.Generation).Result(); n || err != nil {
 		t.Errorf("a replay counts as an aside, %v", err)
 	}
-	must[fsm.Outcome](t)(w.Deliver(ctx, o.Wakes[0].Ref(), fsm.Delivered{
+	must[fsm.Outcome](t)(w.Deliver(ctx, o.Deliveries[0].Ref(), fsm.Delivered{
 		Path: "/a", To: "1", Within: "1", Profile: sub.Profile(),
 	}))
 	if n, err := w.rdb.Exists(ctx, "rv:{0}:asides", "rv:{0}:replays").Result(); n != 0 || err != nil {
@@ -88,21 +88,21 @@ func TestNothingIsReplayedToAnEndpointThatAnswered410(t *testing.T) {
 		t.Fatal(err)
 	}
 	sub, _ = w.Catalog().Get("s")
-	wake := must[fsm.Outcome](t)(w.Link(ctx, sub, "/a", fsm.Start, "2")).Wakes[0]
-	wake = w.dead(t, sub, wake, "1").Wakes[0]
+	wake := must[fsm.Outcome](t)(w.Link(ctx, sub, "/a", fsm.Start, "2")).Deliveries[0]
+	wake = w.dead(t, sub, wake, "1").Deliveries[0]
 	must[fsm.Outcome](t)(w.Fail(ctx, wake.Ref(), fsm.Failure{
 		Retired: true, Reason: "status 410", Profile: sub.Profile(),
 	}))
 	work, o, err := w.ReplayDeadLetters(ctx, fsm.LetterSpan{Through: fsm.MaxLetterNumber}, 1)
-	if err != nil || work.Done != 1 || len(o.Wakes) != 0 {
+	if err != nil || work.Done != 1 || len(o.Deliveries) != 0 {
 		t.Errorf("replayed is %+v, %+v, %v", work, o, err)
 	}
 	if n, _, err := w.ResumeSubscription(ctx, "s"); n != 2 || err != nil {
 		t.Errorf("%d were resumed, %v", n, err)
 	}
 	due, _, err := w.Due(ctx, 0, 10)
-	if err != nil || len(due.Wakes) != 2 {
-		t.Errorf("once it is resumed, due are %+v, %v", due.Wakes, err)
+	if err != nil || len(due.Deliveries) != 2 {
+		t.Errorf("once it is resumed, due are %+v, %v", due.Deliveries, err)
 	}
 }
 
@@ -113,14 +113,14 @@ func TestTheEndOfAReplayWhoseReplyWasLostHandsOutTheNext(t *testing.T) {
 	ctx, sub := t.Context(), unordered("s")
 	d := &deaf{}
 	w.rdb.AddHook(d)
-	wake := must[fsm.Outcome](t)(w.Link(ctx, sub, "/a", fsm.Start, "2")).Wakes[0]
-	w.dead(t, sub, w.dead(t, sub, wake, "1").Wakes[0], "2")
+	wake := must[fsm.Outcome](t)(w.Link(ctx, sub, "/a", fsm.Start, "2")).Deliveries[0]
+	w.dead(t, sub, w.dead(t, sub, wake, "1").Deliveries[0], "2")
 	all := fsm.LetterSpan{Through: fsm.MaxLetterNumber}
-	replay := must[fsm.Outcome](t)(replayed(w.ReplayDeadLetters(ctx, all, 2))).Wakes[0]
+	replay := must[fsm.Outcome](t)(replayed(w.ReplayDeadLetters(ctx, all, 2))).Deliveries[0]
 	d.on = true
 	next := must[fsm.Outcome](t)(w.Deliver(ctx, replay.Ref(), fsm.Delivered{
 		Path: "/a", To: "1", Within: "1", Profile: sub.Profile(),
-	})).Wakes
+	})).Deliveries
 	if len(next) != 1 || !next[0].Replay || next[0].End() != "2" {
 		t.Errorf("handed out are %+v", next)
 	}
@@ -135,8 +135,8 @@ func TestNothingIsReplayedOfAStreamThatWasMadeAnew(t *testing.T) {
 	ctx := t.Context()
 	for i := range consumers {
 		sub := unordered(fmt.Sprint("s", i))
-		wake := must[fsm.Outcome](t)(w.Link(ctx, sub, "/a", fsm.Start, "9")).Wakes[0]
-		w.dead(t, sub, w.dead(t, sub, wake, "1").Wakes[0], "2")
+		wake := must[fsm.Outcome](t)(w.Link(ctx, sub, "/a", fsm.Start, "9")).Deliveries[0]
+		w.dead(t, sub, w.dead(t, sub, wake, "1").Deliveries[0], "2")
 		must[fsm.Outcome](t)(replayed(w.ReplayDeadLetters(ctx, fsm.LetterSpan{
 			Subscription: sub.ID, Through: fsm.MaxLetterNumber,
 		}, 10)))
@@ -155,8 +155,8 @@ func TestNothingIsReplayedOfAStreamThatWasMadeAnew(t *testing.T) {
 	for i := range consumers {
 		span := fsm.LetterSpan{Subscription: fmt.Sprint("s", i), Through: fsm.MaxLetterNumber}
 		_, o, err := w.DropDeadLetters(ctx, span, 1) // the replay that is under way, if there is one
-		if err != nil || len(o.Wakes) > 0 {
-			t.Fatalf("%s: replayed is %+v, %v", span.Subscription, o.Wakes, err)
+		if err != nil || len(o.Deliveries) > 0 {
+			t.Fatalf("%s: replayed is %+v, %v", span.Subscription, o.Deliveries, err)
 		}
 	}
 	w.later(time.Hour)
@@ -165,7 +165,7 @@ func TestNothingIsReplayedOfAStreamThatWasMadeAnew(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, wake := range o.Wakes {
+		for _, wake := range o.Deliveries {
 			if wake.Replay {
 				t.Errorf("replayed is %+v", wake)
 			}

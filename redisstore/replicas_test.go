@@ -317,12 +317,12 @@ func TestAPartitionThatCameBackEmptyCountsAsALossAndItsEpochsJump(t *testing.T) 
 	}
 	harness.Eventually(t, harness.Wait, "it owns all", shared(one))
 	p := one.PartitionOf("/a")
-	wake := func() fsm.Wake {
+	wake := func() fsm.Delivery {
 		o := must[fsm.Outcome](t)(memstore.Link(ctx, one.Store, subscription("s"), "/a", "0", "1"))
-		if len(o.Wakes) != 1 {
+		if len(o.Deliveries) != 1 {
 			t.Fatalf("%+v", o)
 		}
-		return o.Wakes[0]
+		return o.Deliveries[0]
 	}
 	before := wake()
 	// As does a node of a cluster that holds this partition and has no persistence.

@@ -137,7 +137,7 @@ func moment(millis int64) time.Time {
 // outcome reads { wakes, idle, hidden, gone, ended, left, quarantined }.
 func (r *reply) outcome() (o fsm.Outcome) {
 	r.list(func(l *reply) {
-		l.eachOrNil(func(wakes *reply) { o.Wakes = append(o.Wakes, wakes.wake()) })
+		l.eachOrNil(func(deliveries *reply) { o.Deliveries = append(o.Deliveries, deliveries.delivery()) })
 		l.eachOrNil(func(paths *reply) { o.Idle = append(o.Idle, paths.text()) })
 		l.eachOrNil(func(paths *reply) { o.Hidden = append(o.Hidden, paths.text()) })
 		l.eachOrNil(func(gone *reply) { o.Removed = append(o.Removed, gone.gone()) })
@@ -152,9 +152,9 @@ func (r *reply) outcome() (o fsm.Outcome) {
 	return o
 }
 
-func (r *reply) wake() (w fsm.Wake) {
+func (r *reply) delivery() (w fsm.Delivery) {
 	r.list(func(l *reply) {
-		w = fsm.Wake{
+		w = fsm.Delivery{
 			Consumer: l.text(), Subscription: l.text(), Generation: l.text(), Primary: l.text(),
 			Epoch: l.int(), WakeID: l.text(), Attempt: int(l.int()),
 		}

@@ -67,7 +67,7 @@ func callers() []caller {
 		record  = []any{"", "0", "0"}
 		odd     = []any{"1,2,3", "0", "0"}
 		sub     = fsm.Subscription{ID: "s", Generation: "g", Pattern: "/**", Webhook: "https://example.com/"}
-		ref     = fsm.WakeRef{Consumer: fsm.RefOf("s", "/a"), Epoch: 1, WakeID: "w_1", Attempt: 1}
+		ref     = fsm.DeliveryRef{Consumer: fsm.RefOf("s", "/a"), Epoch: 1, WakeID: "w_1", Attempt: 1}
 	)
 	return []caller{
 		{scriptStream, func(ctx context.Context, s *Store) error {
@@ -126,8 +126,8 @@ func callers() []caller {
 			_, _, _, err := s.LongestWaiting(ctx, sub, time.Time{})
 			return err
 		}, []any{[]any{int64(0), "", "", int64(0), "", int64(7), int64(0)}}},
-		{scriptProbeWake, func(ctx context.Context, s *Store) error {
-			_, err := s.ProbeWake(ctx, ref)
+		{scriptProbeDelivery, func(ctx context.Context, s *Store) error {
+			_, err := s.ProbeDelivery(ctx, ref)
 			return err
 		}, []any{int64(7)}},
 		{scriptFail, func(ctx context.Context, s *Store) error {
@@ -281,8 +281,8 @@ func callers() []caller {
 			_, err := s.RetrySubscription(ctx, sub.ID)
 			return err
 		}, []any{[]any{"0", "boredom"}}},
-		{scriptRetryWake, func(ctx context.Context, s *Store) error {
-			_, err := s.RetryWake(ctx, sub, ref)
+		{scriptRetryDelivery, func(ctx context.Context, s *Store) error {
+			_, err := s.RetryDelivery(ctx, sub, ref)
 			return err
 		}, []any{int64(7)}},
 		{scriptRetryEndpoint, func(ctx context.Context, s *Store) error {

@@ -139,21 +139,21 @@ func TestAConsumerOnEveryKindOfRedis(t *testing.T) {
 			}
 			home := w.PartitionOf("/a")
 			linked := must[fsm.Outcome](t)(w.Link(ctx, sub, "/a", "1", "1"))
-			if len(linked.Wakes) != 0 {
+			if len(linked.Deliveries) != 0 {
 				t.Fatalf("an existing stream woke: %+v", linked)
 			}
 			seen := must[fsm.Observation](t)(w.Observe(ctx, home, "/a", "2", false))
-			if len(seen.Wakes) != 1 || !seen.Watched || !seen.Busy || seen.Noted.Tail != "2" {
+			if len(seen.Deliveries) != 1 || !seen.Watched || !seen.Busy || seen.Noted.Tail != "2" {
 				t.Fatalf("observed %+v", seen)
 			}
-			wake := seen.Wakes[0]
+			wake := seen.Deliveries[0]
 			if wake.Epoch != 1 || wake.Attempt != 1 || len(wake.Streams) != 1 ||
 				wake.Streams[0] != (fsm.StreamTail{Path: "/a", Acked: "1", Tail: "2"}) {
 				t.Fatalf("wake %+v", wake)
 			}
 			failed := must[fsm.Outcome](t)(w.Fail(ctx, wake.Ref(),
 				fsm.Failure{RetryAfter: time.Minute, Reason: strings.Repeat("x", 300)}))
-			if len(failed.Wakes) != 0 {
+			if len(failed.Deliveries) != 0 {
 				t.Fatalf("failed %+v", failed)
 			}
 			if c := must[fsm.Consumer](t)(
@@ -167,8 +167,8 @@ func TestAConsumerOnEveryKindOfRedis(t *testing.T) {
 			}
 			w.later(time.Minute)
 			due, n, err := w.Due(ctx, home, 10)
-			if err != nil || n != 1 || len(due.Wakes) != 1 || due.Wakes[0].WakeID != wake.WakeID ||
-				due.Wakes[0].Attempt != 2 {
+			if err != nil || n != 1 || len(due.Deliveries) != 1 || due.Deliveries[0].WakeID != wake.WakeID ||
+				due.Deliveries[0].Attempt != 2 {
 				t.Fatalf("due %+v, %d, %v", due, n, err)
 			}
 			reply := must[fsm.CallbackReply](t)(w.Callback(ctx, fsm.Callback{
@@ -177,11 +177,11 @@ func TestAConsumerOnEveryKindOfRedis(t *testing.T) {
 				Acks:   []fsm.Ack{{Path: "/a", Offset: "2"}}, Subscribe: []fsm.Subscribe{{Path: "/b", From: "7"}},
 				Tails: map[string]fsm.Offset{"/b": "7"}, Done: true, MaxStreams: 10,
 			}))
-			if reply.Code != "" || len(reply.Wakes) != 0 || len(reply.Idle) != 2 || len(reply.Streams) != 2 {
+			if reply.Code != "" || len(reply.Deliveries) != 0 || len(reply.Idle) != 2 || len(reply.Streams) != 2 {
 				t.Fatalf("callback %+v", reply)
 			}
-			if other := must[fsm.Observation](t)(w.Observe(ctx, home, "/b", "8", false)); len(other.Wakes) != 1 ||
-				other.Wakes[0].Epoch != 2 {
+			if other := must[fsm.Observation](t)(w.Observe(ctx, home, "/b", "8", false)); len(other.Deliveries) != 1 ||
+				other.Deliveries[0].Epoch != 2 {
 				t.Fatalf("the second stream: %+v", other)
 			}
 			if err := w.DeleteSubscription(ctx, "s"); err != nil {
@@ -201,7 +201,7 @@ func TestALateCallbackWakesAnIdleConsumerForAnEventThatNobodyHasToldOf(t *testin
 	t.Parallel()
 	w := open(t, redisstore.EmptyRedis(t).URL, 1)
 	ctx, sub := t.Context(), subscription("s")
-	wake := must[fsm.Outcome](t)(w.Link(ctx, sub, "/a", "1", "2")).Wakes[0]
+	wake := must[fsm.Outcome](t)(w.Link(ctx, sub, "/a", "1", "2")).Deliveries[0]
 	must[fsm.Outcome](t)(w.Finish(ctx, wake.Ref(), wake.Streams))
 	late := fsm.Callback{
 		Consumer: wake.Ref().Consumer, Primary: "/a", Generation: sub.Generation, Epoch: 1, TokenEpoch: 1,
@@ -210,7 +210,7 @@ func TestALateCallbackWakesAnIdleConsumerForAnEventThatNobodyHasToldOf(t *testin
 	for wakes, tail := range []fsm.Offset{"2", "3"} {
 		late.Tails = map[string]fsm.Offset{"/a": tail}
 		reply := must[fsm.CallbackReply](t)(w.Callback(ctx, late))
-		if reply.Code != "" || len(reply.Wakes) != wakes {
+		if reply.Code != "" || len(reply.Deliveries) != wakes {
 			t.Fatalf("upstream ends at %s: %+v", tail, reply)
 		}
 	}
@@ -269,7 +269,7 @@ func TestScriptsSurviveAFlush(t *testing.T) {
 	if err := w.rdb.ScriptFlush(ctx).Err(); err != nil {
 		t.Fatal(err)
 	}
-	if seen := must[fsm.Observation](t)(w.Observe(ctx, 0, "/a", "0", false)); len(seen.Wakes) != 1 {
+	if seen := must[fsm.Observation](t)(w.Observe(ctx, 0, "/a", "0", false)); len(seen.Deliveries) != 1 {
 		t.Fatalf("observed %+v", seen)
 	}
 }
@@ -450,7 +450,7 @@ func TestARedisThatTakesNoWritesIsUnavailable(t *testing.T) {
 			harness.Eventually(t, harness.Wait, "redis takes writes again", func() error { return w.Ping(ctx) })
 		})
 	}
-	if o := must[fsm.Outcome](t)(w.Link(ctx, subscription("s"), "/a", fsm.Start, "0")); len(o.Wakes) != 1 {
+	if o := must[fsm.Outcome](t)(w.Link(ctx, subscription("s"), "/a", fsm.Start, "0")); len(o.Deliveries) != 1 {
 		t.Errorf("afterwards: %+v", o)
 	}
 }
@@ -462,7 +462,7 @@ func TestConcurrentObservationsWakeOnce(t *testing.T) {
 	must[fsm.Outcome](t)(w.Link(ctx, subscription("s"), "/a", "00", "00"))
 	for round := range 20 {
 		tail := fsm.Offset(fmt.Sprintf("%02d", round+1))
-		wakes := make(chan fsm.Wake, 64)
+		wakes := make(chan fsm.Delivery, 64)
 		var wg sync.WaitGroup
 		for range 16 {
 			wg.Go(func() {
@@ -470,7 +470,7 @@ func TestConcurrentObservationsWakeOnce(t *testing.T) {
 				if err != nil {
 					t.Error(err)
 				}
-				for _, wake := range seen.Wakes {
+				for _, wake := range seen.Deliveries {
 					wakes <- wake
 				}
 			})
@@ -497,7 +497,7 @@ func TestAStreamWithManyConsumers(t *testing.T) {
 	}
 	seen := must[fsm.Observation](t)(w.Observe(ctx, 0, "/a", "1", false))
 	ids := map[string]bool{}
-	for _, wake := range seen.Wakes {
+	for _, wake := range seen.Deliveries {
 		ids[wake.WakeID] = true
 	}
 	if len(ids) != n || !seen.Busy {
@@ -649,7 +649,7 @@ func TestADeletionThatRedisCutShortIsFinished(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wake := must[fsm.Outcome](t)(w.Link(ctx, sub, "/a", fsm.Start, "0")).Wakes[0]
+	wake := must[fsm.Outcome](t)(w.Link(ctx, sub, "/a", fsm.Start, "0")).Deliveries[0]
 	ended := make(chan error, 1)
 	other := open(t, server.URL, 4)
 	go func() { ended <- other.Run(ctx) }()
@@ -718,7 +718,7 @@ func TestADeletionThatWasCutShortIsFinished(t *testing.T) {
 		return nil
 	})
 	// A replica that had not heard of it yet must not bring a consumer back.
-	if o := must[fsm.Outcome](t)(w.Link(t.Context(), sub, "/late", fsm.Start, "0")); len(o.Wakes) > 0 {
+	if o := must[fsm.Outcome](t)(w.Link(t.Context(), sub, "/late", fsm.Start, "0")); len(o.Deliveries) > 0 {
 		t.Error("a deleted subscription got a consumer")
 	}
 	stop()
@@ -736,10 +736,10 @@ func TestEpochsGoOnAfterRemoval(t *testing.T) {
 	last := int64(0)
 	for i := range 3 {
 		o := must[fsm.Outcome](t)(w.Link(ctx, sub, "/a", fsm.Start, "0"))
-		if len(o.Wakes) != 1 || o.Wakes[0].Epoch <= last {
-			t.Fatalf("consumer %d: %+v after epoch %d", i, o.Wakes, last)
+		if len(o.Deliveries) != 1 || o.Deliveries[0].Epoch <= last {
+			t.Fatalf("consumer %d: %+v after epoch %d", i, o.Deliveries, last)
 		}
-		last = o.Wakes[0].Epoch
+		last = o.Deliveries[0].Epoch
 		must[fsm.Outcome](t)(w.Deleted(ctx, 0, "/a", fsm.Deletion{}))
 	}
 }

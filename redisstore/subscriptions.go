@@ -230,12 +230,12 @@ func (s *Store) retryEndpoint(ctx context.Context, sub fsm.Subscription) error {
 	return err
 }
 
-// RetryWake implements control.Store.
-func (s *Store) RetryWake(ctx context.Context, sub fsm.Subscription, w fsm.WakeRef) (waited bool, err error) {
+// RetryDelivery implements control.Store.
+func (s *Store) RetryDelivery(ctx context.Context, sub fsm.Subscription, w fsm.DeliveryRef) (waited bool, err error) {
 	if err := s.retryEndpoint(ctx, sub); err != nil {
 		return false, err
 	}
-	r := s.run(ctx, scriptRetryWake, s.PartitionOf(w.Consumer.Home), w.Consumer.ID, w.Epoch, w.WakeID)
+	r := s.run(ctx, scriptRetryDelivery, s.PartitionOf(w.Consumer.Home), w.Consumer.ID, w.Epoch, w.WakeID)
 	return r.yes(), r.err()
 }
 

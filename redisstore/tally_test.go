@@ -31,18 +31,18 @@ func TestConsumersAreTalliedByStateAndCondition(t *testing.T) {
 				return stored
 			}
 			// woken links streams below a root, with one event, and returns their wakes.
-			woken := func(sub fsm.Subscription, root string, n int) (wakes []fsm.Wake) {
+			woken := func(sub fsm.Subscription, root string, n int) (wakes []fsm.Delivery) {
 				t.Helper()
 				for i := range n {
 					if i%3 > 0 { // some come at the same time
 						w.later(time.Millisecond)
 					}
 					path := fmt.Sprintf("/%s/%s/%d", sub.ID, root, i)
-					wakes = append(wakes, must[fsm.Outcome](t)(w.Link(ctx, sub, path, "1", "2")).Wakes...)
+					wakes = append(wakes, must[fsm.Outcome](t)(w.Link(ctx, sub, path, "1", "2")).Deliveries...)
 				}
 				return wakes
 			}
-			fail := func(sub fsm.Subscription, wakes []fsm.Wake, why string, retired bool) {
+			fail := func(sub fsm.Subscription, wakes []fsm.Delivery, why string, retired bool) {
 				t.Helper()
 				for _, wake := range wakes {
 					must[fsm.Outcome](t)(w.Fail(ctx, wake.Ref(), fsm.Failure{
@@ -61,7 +61,7 @@ func TestConsumersAreTalliedByStateAndCondition(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			fail(once, o.Wakes, "status 502", false)
+			fail(once, o.Deliveries, "status 502", false)
 
 			one := create(subscription("one"))
 			for i := range 30 {
@@ -146,22 +146,23 @@ func TestWhatDoesNotChangeIsTalliedExactly(t *testing.T) {
 	ctx := t.Context()
 	w := open(t, redisstore.EmptyRedis(t).URL, 2)
 	steady, busy := subscription("steady"), subscription("busy")
-	type pair struct{ wake, other fsm.Wake }
+	type pair struct{ wake, other fsm.Delivery }
 	var pairs []pair
 	for i := range 60 {
 		w.later(time.Millisecond)
-		of := func(sub fsm.Subscription) fsm.Wake {
-			return must[fsm.Outcome](t)(w.Link(ctx, sub, fmt.Sprintf("/%s/%d", sub.ID, i), tail(1), tail(2))).Wakes[0]
+		of := func(sub fsm.Subscription) fsm.Delivery {
+			path := fmt.Sprintf("/%s/%d", sub.ID, i)
+			return must[fsm.Outcome](t)(w.Link(ctx, sub, path, tail(1), tail(2))).Deliveries[0]
 		}
 		pairs = append(pairs, pair{of(steady), of(busy)})
 	}
-	fail := func(ctx context.Context, wake fsm.Wake) error {
+	fail := func(ctx context.Context, wake fsm.Delivery) error {
 		_, err := w.Fail(ctx, wake.Ref(), fsm.Failure{Reason: "status 503"})
 		return err
 	}
 	for _, p := range pairs {
 		w.later(time.Millisecond)
-		for _, wake := range []fsm.Wake{p.wake, p.other} {
+		for _, wake := range []fsm.Delivery{p.wake, p.other} {
 			if err := fail(ctx, wake); err != nil {
 				t.Fatal(err)
 			}
@@ -195,11 +196,11 @@ func TestWhatDoesNotChangeIsTalliedExactly(t *testing.T) {
 					if err != nil {
 						return err
 					}
-					if len(o.Wakes) != 1 {
-						return fmt.Errorf("%s in round %d: %d wakes", path, n, len(o.Wakes))
+					if len(o.Deliveries) != 1 {
+						return fmt.Errorf("%s in round %d: %d wakes", path, n, len(o.Deliveries))
 					}
-					pairs[i].other = o.Wakes[0]
-					if err := fail(ctx, o.Wakes[0]); err != nil {
+					pairs[i].other = o.Deliveries[0]
+					if err := fail(ctx, o.Deliveries[0]); err != nil {
 						return err
 					}
 				}

@@ -42,17 +42,17 @@ type (
 	noStreams   struct{}
 )
 
-func (noDeliverer) Deliver([]fsm.Wake) {}
-func (noStreams) Idle([]string)        {}
-func (noStreams) Hidden(string)        {}
+func (noDeliverer) Deliver([]fsm.Delivery) {}
+func (noStreams) Idle([]string)            {}
+func (noStreams) Hidden(string)            {}
 
 // TestWhatAnUnansweredCallHandedOutIsHandedOut holds that no attempt is out without a replica that makes it because
 // Redis could not tell.
 func TestWhatAnUnansweredCallHandedOutIsHandedOut(t *testing.T) {
 	t.Parallel()
-	var handed []fsm.Wake
+	var handed []fsm.Delivery
 	outcomes := router.New(router.Observer{Transition: func(o fsm.Outcome, _ fsm.Sighting) {
-		handed = append(handed, o.Wakes...)
+		handed = append(handed, o.Deliveries...)
 	}})
 	w := openWith(t, redisstore.EmptyRedis(t).URL, nil, redisstore.Options{Partitions: 1, Outcomes: outcomes})
 	outcomes.Connect(noDeliverer{}, noStreams{})
@@ -61,9 +61,9 @@ func TestWhatAnUnansweredCallHandedOutIsHandedOut(t *testing.T) {
 	if err := redisstore.LoadScripts(ctx, w.rdb); err != nil { // by its hash a script is known
 		t.Fatal(err)
 	}
-	out := func(t *testing.T, path string) fsm.Wake {
+	out := func(t *testing.T, path string) fsm.Delivery {
 		t.Helper()
-		return must[fsm.Outcome](t)(w.Link(ctx, sub, path, fsm.Start, "9")).Wakes[0]
+		return must[fsm.Outcome](t)(w.Link(ctx, sub, path, fsm.Start, "9")).Deliveries[0]
 	}
 	for script, call := range map[string]func(t *testing.T, path string) error{
 		"link_stream": func(_ *testing.T, path string) error {

@@ -47,7 +47,7 @@ func TestAConsumerIsOnTheListOfItsStateSinceItCameToBeInIt(t *testing.T) {
 				}
 			}
 			woke := w.now
-			wake := must[fsm.Outcome](t)(w.Link(ctx, sub, "/a", fsm.Start, "1")).Wakes[0]
+			wake := must[fsm.Outcome](t)(w.Link(ctx, sub, "/a", fsm.Start, "1")).Deliveries[0]
 			wants("its wake", "waiting", woke)
 			if !wake.WokeAt.Equal(woke) {
 				t.Fatalf("the wake began at %s, want %s", wake.WokeAt, woke)
@@ -56,11 +56,11 @@ func TestAConsumerIsOnTheListOfItsStateSinceItCameToBeInIt(t *testing.T) {
 			must[fsm.Outcome](t)(w.Fail(ctx, wake.Ref(), fsm.Failure{}))
 			w.later(time.Minute)
 			due, _, err := w.Due(ctx, 0, 10)
-			if err != nil || len(due.Wakes) != 1 || !due.Wakes[0].WokeAt.Equal(woke) {
+			if err != nil || len(due.Deliveries) != 1 || !due.Deliveries[0].WokeAt.Equal(woke) {
 				t.Fatalf("due %+v, %v; want an attempt of the wake that began at %s", due, err, woke)
 			}
 			wants("a failure and a second attempt", "waiting", woke)
-			must[fsm.Outcome](t)(w.Fail(ctx, due.Wakes[0].Ref(), fsm.Failure{Retired: true}))
+			must[fsm.Outcome](t)(w.Fail(ctx, due.Deliveries[0].Ref(), fsm.Failure{Retired: true}))
 			wants("a 410", "retired", w.now)
 			w.Catalog().Replace([]fsm.Subscription{sub}, 0)
 			w.later(time.Hour)
@@ -76,7 +76,7 @@ func TestAConsumerIsOnTheListOfItsStateSinceItCameToBeInIt(t *testing.T) {
 			wants("a 2xx", "live", w.now)
 			must[fsm.Observation](t)(w.Observe(ctx, 0, "/a", "2", false))
 			w.later(time.Second)
-			again := must[fsm.Outcome](t)(w.Finish(ctx, wake.Ref(), wake.Streams)).Wakes[0]
+			again := must[fsm.Outcome](t)(w.Finish(ctx, wake.Ref(), wake.Streams)).Deliveries[0]
 			wants("a done with work pending", "waiting", w.now)
 			if !again.WokeAt.Equal(w.now) {
 				t.Fatalf("the next wake began at %s, want %s", again.WokeAt, w.now)

@@ -23,14 +23,14 @@ type rig struct {
 	up    *server
 
 	mu    sync.Mutex
-	wakes []fsm.Wake
+	wakes []fsm.Delivery
 	stop  func()
 	// prompt, if it is set before the start, is a worker that gets each wake while it is delivered.
-	prompt func(fsm.Wake)
+	prompt func(fsm.Delivery)
 }
 
 // Deliver is router.Deliverer's.
-func (r *rig) Deliver(wakes []fsm.Wake) {
+func (r *rig) Deliver(wakes []fsm.Delivery) {
 	r.mu.Lock()
 	r.wakes = append(r.wakes, wakes...)
 	r.mu.Unlock()
@@ -41,10 +41,10 @@ func (r *rig) Deliver(wakes []fsm.Wake) {
 	}
 }
 
-func (r *rig) woken(path string) []fsm.Wake {
+func (r *rig) woken(path string) []fsm.Delivery {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	var list []fsm.Wake
+	var list []fsm.Delivery
 	for _, w := range r.wakes {
 		if w.Primary == path {
 			list = append(list, w)
@@ -135,7 +135,7 @@ func (r *rig) until(what string, ok func() bool) {
 }
 
 // wake waits for the nth wake of a stream's consumer and returns it.
-func (r *rig) wake(path string, n int) fsm.Wake {
+func (r *rig) wake(path string, n int) fsm.Delivery {
 	r.t.Helper()
 	r.until("a consumer is woken", func() bool { return len(r.woken(path)) >= n })
 	return r.woken(path)[n-1]
@@ -162,7 +162,7 @@ func (r *rig) post(path string, events ...string) {
 }
 
 // done is a worker that has read everything and says so.
-func (r *rig) done(w fsm.Wake) {
+func (r *rig) done(w fsm.Delivery) {
 	r.cfg.Outcomes.Follow(r.store.finish(r.t, w), fsm.Sighting{})
 }
 

@@ -214,7 +214,7 @@ func (m *model) countGone(o fsm.Outcome, _ fsm.Sighting) {
 }
 
 // Deliver is router.Deliverer's.
-func (r *modelReplica) Deliver(wakes []fsm.Wake) {
+func (r *modelReplica) Deliver(wakes []fsm.Delivery) {
 	for _, w := range wakes {
 		r.m.note(w)
 		r.wg.Go(func() { r.attempt(w) })
@@ -222,7 +222,7 @@ func (r *modelReplica) Deliver(wakes []fsm.Wake) {
 }
 
 // attempt is a delivery attempt and what the endpoint answers: it has read everything and says so, or it fails.
-func (r *modelReplica) attempt(w fsm.Wake) {
+func (r *modelReplica) attempt(w fsm.Delivery) {
 	select {
 	case <-time.After(20 * time.Millisecond):
 	case <-r.ctx.Done():

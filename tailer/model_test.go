@@ -137,7 +137,7 @@ func (m *model) fault(format string, args ...any) {
 }
 
 // note judges a wake as it is handed out: no wake begins for a stream that was deleted before, and was not made anew.
-func (m *model) note(w fsm.Wake) {
+func (m *model) note(w fsm.Delivery) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	at, gone := m.removed[w.Primary]
@@ -149,7 +149,7 @@ func (m *model) note(w fsm.Wake) {
 }
 
 // worked says whether the endpoint works; if so it has read what the wake tells of.
-func (m *model) worked(w fsm.Wake) bool {
+func (m *model) worked(w fsm.Delivery) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.failing {

@@ -112,8 +112,8 @@ func TestHintsOfOtherReplicasAreActedOnAtOnce(t *testing.T) {
 		r.up.append("/a", "while it is awake")
 		r.until("everybody is busy", func() bool { return r.running("/a").looksAfterPause() })
 		r.up.append("/a", "in the pause")
-		for wakes := []fsm.Wake{w}; len(wakes) > 0; { // at another replica
-			wakes = r.store.finish(t, wakes[0]).Wakes
+		for wakes := []fsm.Delivery{w}; len(wakes) > 0; { // at another replica
+			wakes = r.store.finish(t, wakes[0]).Deliveries
 		}
 		r.Hinted(fsm.Hint{Kind: fsm.HintIdle, Path: "/a"})
 		r.wake("/a", 3)
@@ -223,7 +223,7 @@ func TestAStreamThatTheStoreHasLostIsLinkedAnew(t *testing.T) {
 		r.post("/a", "1")
 		r.until("its consumer is woken from its start", func() bool {
 			return slices.ContainsFunc(r.woken("/a")[1:],
-				func(w fsm.Wake) bool { return w.Streams[0].Acked == fsm.Start })
+				func(w fsm.Delivery) bool { return w.Streams[0].Acked == fsm.Start })
 		})
 	})
 }

@@ -68,7 +68,7 @@ func (m *memory) consumer(sub, path string) (fsm.Consumer, bool) {
 }
 
 // finish is a worker's synchronous done, to the other replica.
-func (m *memory) finish(t *testing.T, w fsm.Wake) fsm.Outcome {
+func (m *memory) finish(t *testing.T, w fsm.Delivery) fsm.Outcome {
 	t.Helper()
 	o, err := m.other.Finish(t.Context(), w.Ref(), w.Streams)
 	if err != nil {

@@ -53,7 +53,7 @@ func (w *watch) observe(
 	w.t.cfg.Outcomes.Follow(obs.Outcome, seen) // before an error, the store may have woken some
 	return observed{
 		partition: partition, since: since, tail: tail,
-		noted: obs.Noted, watched: obs.Watched, busy: obs.Busy && len(obs.Wakes) == 0,
+		noted: obs.Noted, watched: obs.Watched, busy: obs.Busy && len(obs.Deliveries) == 0,
 	}, err
 }
 

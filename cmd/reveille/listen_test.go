@@ -124,9 +124,9 @@ func (l *listening) request(sub fsm.Subscription, events ...string) (http.Header
 	for _, e := range events {
 		b.Events = append(b.Events, []byte(e))
 	}
-	wake := fsm.Wake{Consumer: "s:%2Fa", Generation: "g", Primary: "/a", Born: 7, WokeAt: l.at}
-	h, body, err := f.Request(format.Delivery{
-		Wake: wake, ID: b.DeliveryID(wake), Batch: b, PublicURL: "https://r.example.com",
+	wake := fsm.Delivery{Consumer: "s:%2Fa", Generation: "g", Primary: "/a", Born: 7, WokeAt: l.at}
+	h, body, err := f.Request(format.Content{
+		Delivery: wake, ID: b.DeliveryID(wake), Batch: b, PublicURL: "https://r.example.com",
 		Secret: listenSecret, Previous: sub.Previous.Secret, At: l.at,
 	})
 	if err != nil {

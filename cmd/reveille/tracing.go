@@ -95,7 +95,7 @@ func (t *tracing) observer() router.Observer {
 // followed makes the spans of an outcome.
 func (t *tracing) followed(o fsm.Outcome, seen fsm.Sighting) {
 	if seen.Path != "" {
-		for _, w := range o.Wakes {
+		for _, w := range o.Deliveries {
 			t.observed(seen, w)
 		}
 	}
@@ -103,7 +103,7 @@ func (t *tracing) followed(o fsm.Outcome, seen fsm.Sighting) {
 }
 
 // observed makes the span of an observation that woke a consumer.
-func (t *tracing) observed(seen fsm.Sighting, w fsm.Wake) {
+func (t *tracing) observed(seen fsm.Sighting, w fsm.Delivery) {
 	// The wake begins within the call that tells the store of the tail. The first part of the call was before the wake.
 	began := seen.Told
 	if began.Before(w.WokeAt) {

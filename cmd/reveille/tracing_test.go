@@ -129,16 +129,16 @@ func TestAnObservationHasASpanForEachWakeAndNoneWithout(t *testing.T) {
 	t.Parallel()
 	tr, spans := replica(sdktrace.AlwaysSample())
 	seen := fsm.Sighting{Told: time.Now(), Path: "/a", Tail: fsm.IncarnateOffset("x", "0001", "1")}
-	wakes := []fsm.Wake{
+	wakes := []fsm.Delivery{
 		{Consumer: "s:%2Fa", WakeID: "w_1", WokeAt: seen.Told.Add(-time.Millisecond)},
 		{Consumer: "u:%2Fa", WakeID: "w_2", WokeAt: seen.Told.Add(time.Hour)}, // the store's clock is ahead
 	}
 	tr.followed(fsm.Outcome{Idle: []string{"/a"}}, seen)
-	tr.followed(fsm.Outcome{Wakes: wakes}, fsm.Sighting{}) // a retry is no observation
+	tr.followed(fsm.Outcome{Deliveries: wakes}, fsm.Sighting{}) // a retry is no observation
 	if n := len(spans.Ended()); n != 0 {
 		t.Fatalf("an observation that woke nobody has %d spans", n)
 	}
-	tr.followed(fsm.Outcome{Wakes: wakes}, seen)
+	tr.followed(fsm.Outcome{Deliveries: wakes}, seen)
 	if len(spans.Ended()) != 2 {
 		t.Fatalf("two wakes have %d spans", len(spans.Ended()))
 	}

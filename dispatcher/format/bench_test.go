@@ -9,8 +9,8 @@ import (
 	"reveille/fsm"
 )
 
-func benchWake(streams int) fsm.Wake {
-	w := fsm.Wake{
+func benchWake(streams int) fsm.Delivery {
+	w := fsm.Delivery{
 		Consumer: "agent-handler:%2Fagents%2Ftask-123", Primary: "/agents/task-123",
 		Epoch: 7, WakeID: "w_05d8ac1a58638763ca95",
 	}

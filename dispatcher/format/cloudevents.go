@@ -12,9 +12,9 @@ import (
 type cloudEvent struct{}
 
 // Most implements layout.
-func (cloudEvent) Most(Delivery) int { return 1 }
+func (cloudEvent) Most(Content) int { return 1 }
 
-func (cloudEvent) lay(h http.Header, d Delivery) ([]byte, error) {
+func (cloudEvent) lay(h http.Header, d Content) ([]byte, error) {
 	h.Set("Content-Type", "application/cloudevents+json")
 	e, err := envelopeOf(d, 0)
 	if err != nil {
@@ -27,10 +27,10 @@ func (cloudEvent) lay(h http.Header, d Delivery) ([]byte, error) {
 type cloudEventBinary struct{}
 
 // Most implements layout.
-func (cloudEventBinary) Most(Delivery) int { return 1 }
+func (cloudEventBinary) Most(Content) int { return 1 }
 
 // A request must have a body (CloudEvents webhook spec 2.1). So an event without data has the structured mode.
-func (cloudEventBinary) lay(h http.Header, d Delivery) ([]byte, error) {
+func (cloudEventBinary) lay(h http.Header, d Content) ([]byte, error) {
 	e, err := envelopeOf(d, 0)
 	if err != nil || len(e.data) == 0 {
 		return cloudEvent{}.lay(h, d)
@@ -50,12 +50,12 @@ type cloudEventBatch struct{ batch int }
 
 // Most implements layout. Each event repeats the URL and the path of its stream, which may be long. The limit keeps all
 // these repetitions within half of fsm.MaxDeliveryBytes.
-func (l cloudEventBatch) Most(d Delivery) int {
-	each := 256 + len(d.PublicURL) + 2*len(d.Wake.Primary)
+func (l cloudEventBatch) Most(d Content) int {
+	each := 256 + len(d.PublicURL) + 2*len(d.Delivery.Primary)
 	return min(l.batch, max(1, fsm.MaxDeliveryBytes/2/each))
 }
 
-func (cloudEventBatch) lay(h http.Header, d Delivery) ([]byte, error) {
+func (cloudEventBatch) lay(h http.Header, d Content) ([]byte, error) {
 	texts := make([][]byte, len(d.Batch.Events))
 	for i := range texts {
 		e, err := envelopeOf(d, i)

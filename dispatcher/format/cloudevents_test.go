@@ -20,7 +20,7 @@ const (
 )
 
 func ourID(i int) string {
-	return fsm.Batch{From: "1002"}.EventID(fsm.Wake{Generation: "g", Primary: stream, Born: 7}, i)
+	return fsm.Batch{From: "1002"}.EventID(fsm.Delivery{Generation: "g", Primary: stream, Born: 7}, i)
 }
 
 // delivers builds the request of a delivery. It returns its header without the parts that all layouts share.
@@ -33,9 +33,9 @@ func delivers(t *testing.T, f fsm.Format, b fsm.Batch, path string) (http.Header
 	if err != nil {
 		t.Fatal(err)
 	}
-	wake := fsm.Wake{Consumer: "s:%2Forders", Generation: "g", Primary: path, Epoch: 3, Born: 7}
-	d := Delivery{
-		Wake: wake, ID: b.DeliveryID(wake), Batch: b, PublicURL: publicURL, Secret: exampleSecret,
+	wake := fsm.Delivery{Consumer: "s:%2Forders", Generation: "g", Primary: path, Epoch: 3, Born: 7}
+	d := Content{
+		Delivery: wake, ID: b.DeliveryID(wake), Batch: b, PublicURL: publicURL, Secret: exampleSecret,
 		At: time.Unix(1704067200, 0),
 	}
 	if n := format.Most(d); n < len(b.Events) {
@@ -418,7 +418,7 @@ func TestTheEventsOfABatchHaveTheirOwnIDs(t *testing.T) {
 		made[1].ID != "C234-1234-1234" || made[2].ID != ourID(2) {
 		t.Errorf("got %s, %v", body, err)
 	}
-	wake := fsm.Wake{Generation: "g", Primary: stream, Born: 7}
+	wake := fsm.Delivery{Generation: "g", Primary: stream, Born: 7}
 	if id := fsm.EventID(wake, fsm.Offset("1002").At(2, "1005")); id != ourID(2) {
 		t.Errorf("the third one by itself is %s, in the batch %s", id, ourID(2))
 	}
@@ -438,11 +438,11 @@ func TestEveryFormatOfAPushSaysHowManyEventsItTakes(t *testing.T) {
 		if f.Single() {
 			want = 1
 		}
-		d := Delivery{PublicURL: publicURL, Wake: fsm.Wake{Primary: stream}, Secret: exampleSecret}
+		d := Content{PublicURL: publicURL, Delivery: fsm.Delivery{Primary: stream}, Secret: exampleSecret}
 		if n := format.Most(d); n != want {
 			t.Errorf("%s: %d events, want %d", f, n, want)
 		}
-		d.Wake.Primary = "/" + strings.Repeat("x", fsm.MaxPathLen-1)
+		d.Delivery.Primary = "/" + strings.Repeat("x", fsm.MaxPathLen-1)
 		n := format.Most(d)
 		d.Batch = jsonBatch(slices.Repeat([]string{`1`}, n)...)
 		_, body, err := format.Request(d)
@@ -466,7 +466,7 @@ func TestATestDeliveryIsACloudEvent(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		h, body, err := f.Request(Delivery{
+		h, body, err := f.Request(Content{
 			ID: "test_1", Batch: TestBatch(sub, "test_1", at), PublicURL: publicURL, Secret: exampleSecret, At: at,
 		})
 		if err != nil || string(body) != want {

@@ -46,7 +46,7 @@ type envelope struct {
 
 // envelopeOf returns an event of a delivery as a CloudEvent: the event itself if it is one, otherwise a new one around
 // it.
-func envelopeOf(d Delivery, i int) (envelope, error) {
+func envelopeOf(d Content, i int) (envelope, error) {
 	members := d.members(i)
 	if e, ok := readEnvelope(members); ok {
 		e.asItStands = d.Batch.Events[i]
@@ -58,7 +58,7 @@ func envelopeOf(d Delivery, i int) (envelope, error) {
 }
 
 // members returns the members of an event that is a JSON object.
-func (d Delivery) members(i int) (members map[string]json.RawMessage) {
+func (d Content) members(i int) (members map[string]json.RawMessage) {
 	if d.Batch.JSON {
 		_ = json.Unmarshal(d.Batch.Events[i], &members) // an event that is no object has no members
 	}
@@ -66,10 +66,10 @@ func (d Delivery) members(i int) (members map[string]json.RawMessage) {
 }
 
 // envelopeFor makes a CloudEvent around an event that is none. It takes over the type and the time of the event.
-func envelopeFor(d Delivery, i int, members map[string]json.RawMessage) envelope {
+func envelopeFor(d Content, i int, members map[string]json.RawMessage) envelope {
 	e := envelope{data: d.Batch.Events[i], base64: !d.Batch.JSON, attributes: map[string]string{
-		"specversion": event.CloudEventsVersionV1, "id": d.eventID(i), "source": d.PublicURL + uriPath(d.Wake.Primary),
-		"type": DefaultType, contentTypeAttribute: typeJSON,
+		"specversion": event.CloudEventsVersionV1, "id": d.eventID(i),
+		"source": d.PublicURL + uriPath(d.Delivery.Primary), "type": DefaultType, contentTypeAttribute: typeJSON,
 	}}
 	if e.base64 {
 		e.attributes[contentTypeAttribute] = typeOctets
@@ -77,8 +77,8 @@ func envelopeFor(d Delivery, i int, members map[string]json.RawMessage) envelope
 			e.attributes[contentTypeAttribute] = d.Batch.ContentType
 		}
 	}
-	if d.Wake.Primary != "" { // a test delivery has no stream
-		e.attributes["subject"] = d.Wake.Primary
+	if d.Delivery.Primary != "" { // a test delivery has no stream
+		e.attributes["subject"] = d.Delivery.Primary
 	}
 	if text, ok := attribute("type", members["type"]); ok && text == strings.TrimSpace(text) { // the SDK trims it
 		e.attributes["type"] = text

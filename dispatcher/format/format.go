@@ -16,16 +16,16 @@ import (
 // Format builds the requests of one subscription and reads their answers.
 type Format interface {
 	// Most is how many events of a delivery one request brings at most. It depends on the stream, not on the events.
-	Most(d Delivery) int
+	Most(d Content) int
 	// Request returns the header and the body of one attempt, signed.
-	Request(d Delivery) (http.Header, []byte, error)
+	Request(d Content) (http.Header, []byte, error)
 	// Judge says what an answer means.
 	Judge(a Answer) Verdict
 }
 
-// Delivery is what one attempt is built from. Attempts may go on for days, so each request is built anew.
-type Delivery struct {
-	Wake fsm.Wake
+// Content is what one attempt is built from. Attempts may go on for days, so each request is built anew.
+type Content struct {
+	Delivery fsm.Delivery
 	// ID is how receivers recognize the delivery. It is the same for all attempts.
 	ID string
 	// Batch is what a delivery of fsm.ModePush brings.
@@ -41,11 +41,11 @@ type Delivery struct {
 }
 
 // eventID names an event of the delivery, counted from 0. A test delivery has one event and no stream.
-func (d Delivery) eventID(i int) string {
-	if d.Wake.Primary == "" {
+func (d Content) eventID(i int) string {
+	if d.Delivery.Primary == "" {
 		return d.ID
 	}
-	return d.Batch.EventID(d.Wake, i)
+	return d.Batch.EventID(d.Delivery, i)
 }
 
 // Answer is what an endpoint answered.
@@ -61,7 +61,7 @@ type Answer struct {
 }
 
 // scheme signs a request: it adds to the header. The error says that the secret does not fit the scheme.
-type scheme func(h http.Header, d Delivery, body []byte) error
+type scheme func(h http.Header, d Content, body []byte) error
 
 var (
 	formats = map[fsm.Mode]map[fsm.Format]func(fsm.Subscription, scheme) Format{

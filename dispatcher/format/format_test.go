@@ -63,7 +63,7 @@ func TestEveryRequestHasABodyAndItsType(t *testing.T) {
 	for _, mode := range fsm.Modes {
 		for _, f := range fsm.Formats[mode] {
 			sub := fsm.Subscription{ID: "s", Mode: mode, Format: f, Secret: exampleSecret}.WithDefaults()
-			check := func(what string, of func(fsm.Subscription) (Format, error), d Delivery) {
+			check := func(what string, of func(fsm.Subscription) (Format, error), d Content) {
 				t.Helper()
 				d.Secret, d.PublicURL, d.At = exampleSecret, publicURL, time.Unix(1704067200, 0)
 				format, err := of(sub)
@@ -77,10 +77,10 @@ func TestEveryRequestHasABodyAndItsType(t *testing.T) {
 			}
 			for name, b := range batches {
 				b.From = "1002"
-				wake := fsm.Wake{Consumer: "s:%2Forders", Generation: "g", Primary: stream, Epoch: 3, Born: 7}
-				check(name, Of, Delivery{Wake: wake, ID: b.DeliveryID(wake), Batch: b})
+				wake := fsm.Delivery{Consumer: "s:%2Forders", Generation: "g", Primary: stream, Epoch: 3, Born: 7}
+				check(name, Of, Content{Delivery: wake, ID: b.DeliveryID(wake), Batch: b})
 			}
-			check("a test", OfTest, Delivery{ID: "test_1", Batch: TestBatch(sub, "test_1", time.Unix(1704067200, 0))})
+			check("a test", OfTest, Content{ID: "test_1", Batch: TestBatch(sub, "test_1", time.Unix(1704067200, 0))})
 		}
 	}
 }

@@ -32,9 +32,9 @@ const OJSPrefix = "sha256="
 type ojs struct{ subscription string }
 
 // Most implements layout.
-func (ojs) Most(Delivery) int { return 1 }
+func (ojs) Most(Content) int { return 1 }
 
-func (l ojs) lay(h http.Header, d Delivery) ([]byte, error) {
+func (l ojs) lay(h http.Header, d Content) ([]byte, error) {
 	body, kind, err := ojsEvent(d)
 	if err != nil {
 		return nil, err
@@ -63,14 +63,14 @@ func ojsSignature(secret, unix string, body []byte) string {
 // ojsEvent returns the event of a delivery and its type. An event of Open Job Spec stays as it is. Around any other
 // event, it makes a new one, like a CloudEvent. Open Job Spec demands a time: an event without one gets the time of its
 // wake, or of its request if there is no wake.
-func ojsEvent(d Delivery) (text []byte, kind string, err error) {
+func ojsEvent(d Content) (text []byte, kind string, err error) {
 	members := d.members(0)
 	if kind, ok := readOJS(members); ok {
 		return d.Batch.Events[0], kind, nil
 	}
 	e := envelopeFor(d, 0, members)
 	if _, has := e.attributes["time"]; !has {
-		at := d.Wake.WokeAt
+		at := d.Delivery.WokeAt
 		if at.IsZero() {
 			at = d.At
 		}

@@ -30,12 +30,12 @@ const ojsExample = `{
 }`
 
 // ojsRequest returns the request that a subscription with the format ojs gets for a delivery.
-func ojsRequest(t *testing.T, d Delivery) (http.Header, string) {
+func ojsRequest(t *testing.T, d Content) (http.Header, string) {
 	t.Helper()
 	return ojsSignedBy(t, d, "")
 }
 
-func ojsSignedBy(t *testing.T, d Delivery, s fsm.Signature) (http.Header, string) {
+func ojsSignedBy(t *testing.T, d Content, s fsm.Signature) (http.Header, string) {
 	t.Helper()
 	f, err := Of(fsm.Subscription{
 		ID: "sub_1", Mode: fsm.ModePush, Format: fsm.FormatOJS, Signature: s, Secret: d.Secret,
@@ -50,14 +50,14 @@ func ojsSignedBy(t *testing.T, d Delivery, s fsm.Signature) (http.Header, string
 	return h, string(body)
 }
 
-func ojsDelivery(b fsm.Batch) Delivery {
+func ojsDelivery(b fsm.Batch) Content {
 	b.From = "1002"
-	wake := fsm.Wake{
+	wake := fsm.Delivery{
 		Consumer: "sub_1:%2Forders", Generation: "g", Primary: stream, Born: 7,
 		WokeAt: time.UnixMilli(1704067100250),
 	}
-	return Delivery{
-		Wake: wake, ID: b.DeliveryID(wake), Batch: b, PublicURL: publicURL, Secret: "whsec_bmV3",
+	return Content{
+		Delivery: wake, ID: b.DeliveryID(wake), Batch: b, PublicURL: publicURL, Secret: "whsec_bmV3",
 		At: time.Unix(1704067200, 999_999_999),
 	}
 }
@@ -95,7 +95,7 @@ func TestAnOJSEventGoesOnUnchanged(t *testing.T) {
 func TestTheDeliveryIDOfOJSIsTheSameForAllAttempts(t *testing.T) {
 	d := ojsDelivery(jsonBatch(`{"n":1}`))
 	first, body := ojsRequest(t, d)
-	d.Wake.Attempt, d.At = 2, d.At.Add(time.Hour)
+	d.Delivery.Attempt, d.At = 2, d.At.Add(time.Hour)
 	second, again := ojsRequest(t, d)
 	if id := first.Get("X-OJS-Delivery-ID"); id == "" || id != second.Get("X-OJS-Delivery-ID") || body != again {
 		t.Errorf("got %v %s, then %v %s", first, body, second, again)
@@ -204,7 +204,7 @@ func TestWhatIsNoOJSEvent(t *testing.T) {
 func TestATestDeliveryIsAnOJSEvent(t *testing.T) {
 	at := time.Unix(1704067200, 500_600_000)
 	sub := fsm.Subscription{ID: "sub_1"}
-	h, body := ojsRequest(t, Delivery{
+	h, body := ojsRequest(t, Content{
 		ID: "test_1", Batch: TestBatch(sub, "test_1", at), PublicURL: publicURL, Secret: "whsec_bmV3", At: at,
 	})
 	const want = `{"specversion":"1.0","id":"test_1","source":"https://wake.example.com","type":"webhook.test",` +

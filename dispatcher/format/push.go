@@ -30,9 +30,9 @@ type push struct {
 // layout is how events stand in a request. The formats of fsm.ModePush differ only in this.
 type layout interface {
 	// Most is how many events of a delivery one request brings at most. It depends on the stream, not on the events.
-	Most(d Delivery) int
+	Most(d Content) int
 	// lay returns the body, and adds to the header how to read it. There are no more events than Most.
-	lay(h http.Header, d Delivery) ([]byte, error)
+	lay(h http.Header, d Content) ([]byte, error)
 }
 
 // pushes makes the constructor of a format from the constructor of its layout.
@@ -41,17 +41,17 @@ func pushes(l func(fsm.Subscription) layout) func(fsm.Subscription, scheme) Form
 }
 
 // Request implements Format.
-func (f push) Request(d Delivery) (http.Header, []byte, error) {
+func (f push) Request(d Content) (http.Header, []byte, error) {
 	h := http.Header{}
 	body, err := f.lay(h, d)
 	if err != nil {
 		return nil, nil, err
 	}
 	h.Set(IDHeader, d.ID)
-	if d.Wake.Primary != "" { // a test delivery has no stream
-		h.Set(StreamHeader, d.Wake.Primary)
+	if d.Delivery.Primary != "" { // a test delivery has no stream
+		h.Set(StreamHeader, d.Delivery.Primary)
 	}
-	if d.Wake.Replay {
+	if d.Delivery.Replay {
 		h.Set(ReplayHeader, "true")
 	}
 	return h, body, f.sign(h, d, body)
@@ -70,9 +70,9 @@ func (push) Judge(a Answer) Verdict {
 type plainJSON struct{ batch int }
 
 // Most implements layout.
-func (l plainJSON) Most(Delivery) int { return l.batch }
+func (l plainJSON) Most(Content) int { return l.batch }
 
-func (l plainJSON) lay(h http.Header, d Delivery) ([]byte, error) {
+func (l plainJSON) lay(h http.Header, d Content) ([]byte, error) {
 	b := d.Batch
 	body, contentType := b.Events[0], typeJSON
 	switch {

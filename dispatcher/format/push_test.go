@@ -35,7 +35,7 @@ func TestTheRequestOfEvents(t *testing.T) {
 	at := time.Unix(1704067200, 0)
 	const stream = "/agents/a%2Fb'(c)"
 	idAt := func(from fsm.Offset) string {
-		return fsm.EventID(fsm.Wake{Generation: "g", Primary: stream, Born: 7}, from)
+		return fsm.EventID(fsm.Delivery{Generation: "g", Primary: stream, Born: 7}, from)
 	}
 	inside := fsm.Offset("1002").At(40, "1005")
 	for _, tc := range []struct {
@@ -83,11 +83,11 @@ func TestTheRequestOfEvents(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			for _, s := range fsm.Signatures {
-				wake := fsm.Wake{
+				wake := fsm.Delivery{
 					Consumer: "s:%2Fagents", Generation: "g", Primary: stream, Epoch: 3, WakeID: "w_1", Born: 7,
 				}
-				d := Delivery{
-					Wake: wake, ID: tc.batch.DeliveryID(wake), Batch: tc.batch,
+				d := Content{
+					Delivery: wake, ID: tc.batch.DeliveryID(wake), Batch: tc.batch,
 					PublicURL: "https://streams.example.com", Token: "TOKEN", Secret: exampleSecret,
 					At: at,
 				}
@@ -122,12 +122,13 @@ func TestTheRequestOfEvents(t *testing.T) {
 func TestADeliveryHasOneIDOverAllAttempts(t *testing.T) {
 	var ids []string
 	for attempt := 1; attempt <= 2; attempt++ {
-		wake := fsm.Wake{
+		wake := fsm.Delivery{
 			Primary: "/a", Born: 7, Attempt: attempt, Epoch: int64(attempt), WakeID: strings.Repeat("w", attempt),
 		}
 		batch := fsm.Batch{JSON: true, Events: eventsOf("1", "2"), From: fsm.Start}
-		header, _, err := pushFormat(t, 2, fsm.SignatureHMAC, "whsec_1").Request(Delivery{
-			Wake: wake, ID: batch.DeliveryID(wake), Batch: batch, Secret: "whsec_1", At: time.Unix(int64(attempt), 0),
+		header, _, err := pushFormat(t, 2, fsm.SignatureHMAC, "whsec_1").Request(Content{
+			Delivery: wake, ID: batch.DeliveryID(wake), Batch: batch, Secret: "whsec_1",
+			At: time.Unix(int64(attempt), 0),
 		})
 		if err != nil {
 			t.Fatal(err)

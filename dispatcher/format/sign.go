@@ -24,7 +24,7 @@ const SignatureTolerance = 5 * time.Minute
 
 // signHMAC signs as the webhook spec says. The spec knows one signature in its header, and readers of it refuse more.
 // So while the previous secret signs, the header has its signature, for receivers that know no other secret.
-func signHMAC(h http.Header, d Delivery, body []byte) error {
+func signHMAC(h http.Header, d Content, body []byte) error {
 	h.Set(SignatureHeader, Sign(cmp.Or(d.Previous, d.Secret), d.At, body))
 	if d.Previous != "" {
 		h.Set(NewSignatureHeader, Sign(d.Secret, d.At, body))

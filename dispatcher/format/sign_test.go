@@ -70,7 +70,7 @@ func TestBothSecretsSignWhileThereIsAPreviousOne(t *testing.T) {
 	hmac := func(secret string) string { return Sign(secret, at, body) }
 	standard := func(secret string) string {
 		h := http.Header{}
-		if err := signStandardWebhooks(h, Delivery{ID: "w_1", Secret: secret, At: at}, body); err != nil {
+		if err := signStandardWebhooks(h, Content{ID: "w_1", Secret: secret, At: at}, body); err != nil {
 			t.Fatal(err)
 		}
 		return h.Get(SignatureHeader)
@@ -86,7 +86,7 @@ func TestBothSecretsSignWhileThereIsAPreviousOne(t *testing.T) {
 		{signStandardWebhooks, first, http.Header{SignatureHeader: {standard(second) + " " + standard(first)}}},
 	} {
 		h := http.Header{}
-		if err := tc.sign(h, Delivery{ID: "w_1", Secret: second, Previous: tc.previous, At: at}, body); err != nil {
+		if err := tc.sign(h, Content{ID: "w_1", Secret: second, Previous: tc.previous, At: at}, body); err != nil {
 			t.Fatal(err)
 		}
 		h.Del(IDHeader)

@@ -37,7 +37,7 @@ func standardKey(secret string) ([]byte, error) {
 
 // signStandardWebhooks signs as Standard Webhooks says. The id is the same for all attempts: by it, receivers recognize
 // a delivery that they had before.
-func signStandardWebhooks(h http.Header, d Delivery, body []byte) error {
+func signStandardWebhooks(h http.Header, d Content, body []byte) error {
 	id, unix := d.ID, strconv.FormatInt(d.At.Unix(), 10)
 	secrets := []string{d.Secret}
 	if d.Previous != "" {

@@ -19,14 +19,14 @@ const (
 
 func TestStandardWebhooksSignsAsItsSpecificationShows(t *testing.T) {
 	h := http.Header{}
-	err := signStandardWebhooks(h, Delivery{
+	err := signStandardWebhooks(h, Content{
 		ID: exampleID, Secret: exampleSecret, At: time.Unix(1649367553, 999_999_999),
 	}, []byte(exampleBody))
 	if err != nil || h.Get("webhook-id") != exampleID || h.Get("webhook-timestamp") != exampleTime ||
 		h.Get("webhook-signature") != exampleSignature {
 		t.Errorf("got %v, %v", h, err)
 	}
-	if err := signStandardWebhooks(h, Delivery{Secret: "whsec_no base64"}, nil); err == nil ||
+	if err := signStandardWebhooks(h, Content{Secret: "whsec_no base64"}, nil); err == nil ||
 		strings.Contains(err.Error(), "no base64") {
 		t.Errorf("a secret that is none: %v", err)
 	}

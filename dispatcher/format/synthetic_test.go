@@ -30,7 +30,7 @@ func TestTheRequestOfATestDelivery(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				header, body, err := f.Request(Delivery{
+				header, body, err := f.Request(Content{
 					ID: "test_1", Batch: TestBatch(sub, "test_1", at), Secret: exampleSecret, At: at,
 				})
 				if err != nil || string(body) != tc.body {

@@ -30,11 +30,11 @@ type payloadStream struct {
 }
 
 // Most implements Format: a wake brings no events.
-func (wake) Most(Delivery) int { return 0 }
+func (wake) Most(Content) int { return 0 }
 
 // Request implements Format.
-func (f wake) Request(d Delivery) (http.Header, []byte, error) {
-	body, err := encodeWake(d.Wake, d.PublicURL, d.Token)
+func (f wake) Request(d Content) (http.Header, []byte, error) {
+	body, err := encodeWake(d.Delivery, d.PublicURL, d.Token)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -56,7 +56,7 @@ func (wake) Judge(a Answer) Verdict {
 
 // encodeWake returns the payload. A consumer ID is percent-encoded already, so it goes into the callback URL as it
 // stands.
-func encodeWake(w fsm.Wake, publicURL, token string) ([]byte, error) {
+func encodeWake(w fsm.Delivery, publicURL, token string) ([]byte, error) {
 	p := payload{
 		ConsumerID:    w.Consumer,
 		Epoch:         w.Epoch,

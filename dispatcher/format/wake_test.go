@@ -24,12 +24,12 @@ func TestTheRequestOfAWake(t *testing.T) {
 	at := time.Unix(1704067200, 0)
 	for _, tc := range []struct {
 		name string
-		wake fsm.Wake
+		wake fsm.Delivery
 		want string
 	}{
 		{
 			name: "is the example of the spec",
-			wake: fsm.Wake{
+			wake: fsm.Delivery{
 				Consumer: "my-sub:%2Fagents%2Ftask-123", Primary: "/agents/task-123", Epoch: 7, WakeID: "w_f8a3b2c1",
 				Streams: []fsm.StreamTail{
 					{Path: "/agents/task-123", Acked: "1002", Tail: "1005"},
@@ -43,7 +43,7 @@ func TestTheRequestOfAWake(t *testing.T) {
 		},
 		{
 			name: "has offsets as the upstream knows them, and paths as they stand",
-			wake: fsm.Wake{
+			wake: fsm.Delivery{
 				Consumer: "s:%2Fa%26b'(c)", Primary: "/a&b'(c)", Epoch: 1, WakeID: "w_1",
 				Streams: []fsm.StreamTail{{
 					Path: "/a&b'(c)", Acked: fsm.IncarnateOffset("x", "0009", "9"),
@@ -56,14 +56,15 @@ func TestTheRequestOfAWake(t *testing.T) {
 		},
 		{
 			name: "has lists, not null, when they are empty",
-			wake: fsm.Wake{Consumer: "s:%2Fa", Primary: "/a", Epoch: 1, WakeID: "w_1"},
+			wake: fsm.Delivery{Consumer: "s:%2Fa", Primary: "/a", Epoch: 1, WakeID: "w_1"},
 			want: `{"consumer_id":"s:%2Fa","epoch":1,"wake_id":"w_1","primary_stream":"/a","streams":[],` +
 				`"triggered_by":[],"callback":"https://streams.example.com/callback/s:%2Fa","token":"TOKEN"}`,
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			header, got, err := wakeFormat(t).Request(Delivery{
-				Wake: tc.wake, PublicURL: "https://streams.example.com", Token: "TOKEN", Secret: "whsec_abc123", At: at,
+			header, got, err := wakeFormat(t).Request(Content{
+				Delivery: tc.wake, PublicURL: "https://streams.example.com", Token: "TOKEN",
+				Secret: "whsec_abc123", At: at,
 			})
 			if err != nil {
 				t.Fatal(err)

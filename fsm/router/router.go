@@ -78,15 +78,15 @@ func (r *Router) Connect(d Deliverer, s StreamWatcher) { r.deliverer, r.streams 
 // before.
 func (r *Router) Follow(o fsm.Outcome, seen fsm.Sighting) {
 	if !seen.At.IsZero() {
-		for i := range o.Wakes {
-			o.Wakes[i].Seen = seen
+		for i := range o.Deliveries {
+			o.Deliveries[i].Seen = seen
 		}
 	}
 	for _, tell := range r.transitions {
 		tell(o, seen)
 	}
-	if len(o.Wakes) > 0 {
-		r.deliverer.Deliver(o.Wakes)
+	if len(o.Deliveries) > 0 {
+		r.deliverer.Deliver(o.Deliveries)
 	}
 	if len(o.Idle) > 0 {
 		r.streams.Idle(o.Idle)
@@ -100,5 +100,5 @@ func (r *Router) Follow(o fsm.Outcome, seen fsm.Sighting) {
 
 // Deliverer makes delivery attempts. Deliver does not block.
 type Deliverer interface {
-	Deliver(wakes []fsm.Wake)
+	Deliver(deliveries []fsm.Delivery)
 }

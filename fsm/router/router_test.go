@@ -12,7 +12,7 @@ import (
 // acts notes what a Router has done.
 type acts struct{ list []string }
 
-func (a *acts) Deliver(wakes []fsm.Wake) {
+func (a *acts) Deliver(wakes []fsm.Delivery) {
 	for _, w := range wakes {
 		a.list = append(a.list, fmt.Sprintf("deliver %s seen %t", w.Consumer, !w.Seen.At.IsZero()))
 	}
@@ -30,10 +30,10 @@ func TestARouterActsOnAllThatAnOutcomeAsksFor(t *testing.T) {
 	}}, Observer{}, Observer{Attempt: func(t fsm.Attempt) { a.list = append(a.list, "tell of an attempt, "+t.Host) }})
 	r.Connect(a, a)
 	r.Follow(fsm.Outcome{
-		Wakes: []fsm.Wake{{Consumer: "s:%2Fa"}}, Idle: []string{"/b"}, Hidden: []string{"/c", "/c", "/d"},
+		Deliveries: []fsm.Delivery{{Consumer: "s:%2Fa"}}, Idle: []string{"/b"}, Hidden: []string{"/c", "/c", "/d"},
 		Removed: []fsm.Removal{{}}, Ended: []fsm.WakeEnd{{}, {}},
 	}, fsm.Sighting{At: time.Now(), Path: "/a"})
-	r.Follow(fsm.Outcome{Wakes: []fsm.Wake{{Consumer: "s:%2Fe"}}}, fsm.Sighting{})
+	r.Follow(fsm.Outcome{Deliveries: []fsm.Delivery{{Consumer: "s:%2Fe"}}}, fsm.Sighting{})
 	r.Follow(fsm.Outcome{}, fsm.Sighting{})
 	r.Attempted(fsm.Attempt{Host: "example.com"})
 	want := []string{

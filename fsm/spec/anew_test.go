@@ -45,7 +45,7 @@ func TestAWakeAcksNothingOfAStreamThatWasMadeAnewSinceItBegan(t *testing.T) {
 		for _, tail := range []fsm.Offset{"", "1", "5", "7"} {
 			t.Run(name+", the new tail is "+string(tail), func(t *testing.T) {
 				c := linked()
-				seen := wakeNow(c).Streams
+				seen := deliveryNow(c).Streams
 				c, _ = Restart(c, at(time.Second), "/b", "")
 				c, _ = Observe(c, at(2*time.Second), "/b", tail)
 				c = late(c, seen)
@@ -58,7 +58,7 @@ func TestAWakeAcksNothingOfAStreamThatWasMadeAnewSinceItBegan(t *testing.T) {
 				if c, _ = Observe(c, at(time.Minute), "/b", "7"); c.State != fsm.Waking || c.Epoch != 8 {
 					t.Fatalf("the new stream's events woke nobody: %+v", c)
 				}
-				if c, _ = Finish(c, at(time.Minute), ref(c), wakeNow(c).Streams); c.Links["/b"].Acked != "7" {
+				if c, _ = Finish(c, at(time.Minute), ref(c), deliveryNow(c).Streams); c.Links["/b"].Acked != "7" {
 					t.Errorf("the next wake acked %+v", c.Links)
 				}
 			})
@@ -66,7 +66,7 @@ func TestAWakeAcksNothingOfAStreamThatWasMadeAnewSinceItBegan(t *testing.T) {
 	}
 	t.Run("nor one that is hidden and so not woken for the new stream at once", func(t *testing.T) {
 		c := linked()
-		seen := wakeNow(c).Streams
+		seen := deliveryNow(c).Streams
 		c, _ = Hide(c, at(0), fsm.Missing)
 		c, _ = Restart(c, at(time.Second), "/b", "7")
 		if c, _ = Finish(c, at(2*time.Second), ref(c), seen); c.Links["/b"].Acked != fsm.Start {
@@ -75,7 +75,7 @@ func TestAWakeAcksNothingOfAStreamThatWasMadeAnewSinceItBegan(t *testing.T) {
 	})
 	t.Run("it acks its other streams", func(t *testing.T) {
 		c, _ := Restart(linked(), at(time.Second), "/b", "")
-		if c, _ = Finish(c, at(2*time.Second), ref(c), wakeNow(linked()).Streams); c.Links["/a"].Acked != "12" {
+		if c, _ = Finish(c, at(2*time.Second), ref(c), deliveryNow(linked()).Streams); c.Links["/a"].Acked != "12" {
 			t.Errorf("acked %+v", c.Links)
 		}
 	})

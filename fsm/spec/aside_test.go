@@ -35,9 +35,9 @@ func TestAFailedDeliveryStepsAside(t *testing.T) {
 	if e.Aside == nil || e.Removal != nil || e.Removed || e.Ended == nil || e.Ended.Cause != fsm.EndDone {
 		t.Fatalf("it asks for %+v", e)
 	}
-	if e.Wake == nil || e.Wake.Attempt != 1 || e.Wake.At("/a") != fsm.Offset("10").At(2, "12") || e.Wake.End() != "" ||
-		e.Wake.WakeID != "w_new" {
-		t.Errorf("the stream goes on with %+v", e.Wake)
+	if w := e.Delivery; w == nil || w.Attempt != 1 || w.At("/a") != fsm.Offset("10").At(2, "12") || w.End() != "" ||
+		w.WakeID != "w_new" {
+		t.Errorf("the stream goes on with %+v", e.Delivery)
 	}
 	if got.Asides != 1 || got.Stalled != 0 || !got.FirstFailure.IsZero() || got.LastError != "" {
 		t.Errorf("its consumer is %+v", got)
@@ -50,11 +50,12 @@ func TestAFailedDeliveryStepsAside(t *testing.T) {
 		t.Errorf("the aside is %+v", a)
 	}
 	a, e = Due(a, at(time.Minute))
-	if w := e.Wake; w == nil || w.Attempt != 2 || w.Span != 2 || w.End() != a.Links["/a"].Tail || w.At("/a") != "10" {
-		t.Fatalf("it is retried as %+v", e.Wake)
+	if w := e.Delivery; w == nil || w.Attempt != 2 || w.Span != 2 || w.End() != a.Links["/a"].Tail ||
+		w.At("/a") != "10" {
+		t.Fatalf("it is retried as %+v", e.Delivery)
 	}
 	b := fsm.Batch{From: "10", JSON: true, Events: [][]byte{{'1'}, {'2'}}}
-	if first, again := b.DeliveryID(*wakeNow(c)), b.DeliveryID(*e.Wake); first != again {
+	if first, again := b.DeliveryID(*deliveryNow(c)), b.DeliveryID(*e.Delivery); first != again {
 		t.Errorf("the delivery was %s, the retry is %s", first, again)
 	}
 }
@@ -140,16 +141,16 @@ func TestAnAsideIsGoneWhenItIsDone(t *testing.T) {
 		"what the server keeps, which is later": func() (fsm.Consumer, Effects) { return deliver(a, "15", "15", "20") },
 		"one by one": func() (fsm.Consumer, Effects) {
 			c, e := deliver(a, one, one, "20")
-			if e.Removed || e.Wake == nil || e.Wake.At("/a") != one || e.Wake.End() != end || e.Wake.Attempt != 1 {
+			if w := e.Delivery; e.Removed || w == nil || w.At("/a") != one || w.End() != end || w.Attempt != 1 {
 				t.Errorf("after the first: %+v, %+v", c, e)
 			}
 			return deliver(c, "12", end, "20")
 		},
 		"all, by a 2xx that says that it is done": func() (fsm.Consumer, Effects) {
-			return Finish(a, at(time.Minute), ref(a), e.Wake.Streams)
+			return Finish(a, at(time.Minute), ref(a), e.Delivery.Streams)
 		},
 	} {
-		if c, e := got(); !e.Removed || e.Removal != nil || e.Wake != nil || e.Ended == nil || e.Idled {
+		if c, e := got(); !e.Removed || e.Removal != nil || e.Delivery != nil || e.Ended == nil || e.Idled {
 			t.Errorf("%s: %+v, %+v", name, c, e)
 		}
 	}
@@ -172,7 +173,7 @@ func TestAnAsideWaitsWhileItsConsumerIsHidden(t *testing.T) {
 	_, e := Fail(c, beside(0), ref(c), failure(unordered.Profile()))
 	waits := *e.Aside
 	sent, e := Due(waits, at(time.Minute))
-	if e.Wake == nil {
+	if e.Delivery == nil {
 		t.Fatalf("no attempt is out: %+v", sent)
 	}
 	for name, c := range map[string]fsm.Consumer{"one that waits": waits, "one whose attempt is out": sent} {
@@ -186,7 +187,7 @@ func TestAnAsideWaitsWhileItsConsumerIsHidden(t *testing.T) {
 				t.Errorf("%s: it is %+v, %+v; want %+v", name, got, e, want)
 			}
 		}
-		if _, e := Due(c, at(time.Hour)); e.Wake == nil || e.Wake.Attempt != 2 {
+		if _, e := Due(c, at(time.Hour)); e.Delivery == nil || e.Delivery.Attempt != 2 {
 			t.Errorf("%s: once the stream is back: %+v", name, e)
 		}
 	}

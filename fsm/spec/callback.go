@@ -86,13 +86,13 @@ func Callback(c fsm.Consumer, env Env, exists bool, cb fsm.Callback) (fsm.Consum
 	if len(c.Links) == 0 {
 		return c, CallbackResult{WakeID: wakeID, Effects: Remove(c, fsm.RemovedUnsubscribed)}
 	}
-	res := CallbackResult{Streams: wakeNow(c).Streams, WakeID: wakeID}
+	res := CallbackResult{Streams: deliveryNow(c).Streams, WakeID: wakeID}
 	switch {
 	case c.State == fsm.Idle:
-		res.Wake = wakeIfPending(&c, env)
+		res.Delivery = wakeIfPending(&c, env)
 	case cb.Done:
 		res.Ended = ended(c, fsm.EndDone)
-		res.Wake, res.Idled = rest(&c, env), true
+		res.Delivery, res.Idled = rest(&c, env), true
 	}
 	return c, res
 }

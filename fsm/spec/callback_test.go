@@ -64,7 +64,7 @@ func TestCallbackOrder(t *testing.T) {
 			if r.Code != tt.want {
 				t.Errorf("answered %q, want %q", r.Code, tt.want)
 			}
-			if !reflect.DeepEqual(after, c) || r.Wake != nil || r.Removal != nil {
+			if !reflect.DeepEqual(after, c) || r.Delivery != nil || r.Removal != nil {
 				t.Errorf("a refused callback changed the consumer: %+v", after)
 			}
 		})
@@ -93,7 +93,7 @@ func TestCallbackOrder(t *testing.T) {
 		})
 		once, _ := Callback(c, at(0), true, final)
 		twice, r := Callback(once, at(time.Second), true, final)
-		if r.Code != "" || r.Wake != nil || twice.State != fsm.Idle || twice.Epoch != 7 {
+		if r.Code != "" || r.Delivery != nil || twice.State != fsm.Idle || twice.Epoch != 7 {
 			t.Errorf("%q, %+v", r.Code, twice)
 		}
 	})
@@ -118,15 +118,15 @@ func TestCallbackEffects(t *testing.T) {
 			cb.Unsubscribe = []string{"/c"}
 		})
 		want := map[string]fsm.Link{"/a": {Acked: "11", Tail: "11"}, "/b": {Acked: "5", Tail: "5"}}
-		if !reflect.DeepEqual(c.Links, want) || c.State != fsm.Idle || c.Epoch != 7 || r.Wake != nil {
-			t.Errorf("%+v, woken with %+v", c, r.Wake)
+		if !reflect.DeepEqual(c.Links, want) || c.State != fsm.Idle || c.Epoch != 7 || r.Delivery != nil {
+			t.Errorf("%+v, woken with %+v", c, r.Delivery)
 		}
 	})
 	t.Run("an event of a stream that is left is pending no more when done is judged", func(t *testing.T) {
 		if c, r := accepted(linked(), func(cb *fsm.Callback) {
 			cb.Acks, cb.Unsubscribe, cb.Done = []fsm.Ack{{Path: "/b", Offset: "5"}}, []string{"/a"}, true
-		}); c.State != fsm.Idle || r.Wake != nil {
-			t.Errorf("%+v, woken with %+v", c, r.Wake)
+		}); c.State != fsm.Idle || r.Delivery != nil {
+			t.Errorf("%+v, woken with %+v", c, r.Delivery)
 		}
 	})
 	t.Run("an ack is judged though its stream is left", func(t *testing.T) {
@@ -157,8 +157,8 @@ func TestCallbackEffects(t *testing.T) {
 		} {
 			once, first := accepted(c, step)
 			twice, again := accepted(once, step)
-			if !reflect.DeepEqual(once, twice) || !slices.Equal(first.Streams, again.Streams) || again.Wake != nil {
-				t.Errorf("once: %+v\ntwice: %+v, woken with %+v", once, twice, again.Wake)
+			if !reflect.DeepEqual(once, twice) || !slices.Equal(first.Streams, again.Streams) || again.Delivery != nil {
+				t.Errorf("once: %+v\ntwice: %+v, woken with %+v", once, twice, again.Delivery)
 			}
 			c = once
 		}

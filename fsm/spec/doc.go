@@ -37,8 +37,8 @@
 //
 //	Resume           resume.lua
 //	Revive           lib.lua revive
-//	Retry            retry.lua, and retry_wake.lua for one wake
-//	Probe            probe_wake.lua
+//	Retry            retry.lua, and retry_delivery.lua for one wake
+//	Probe            probe_delivery.lua
 //	ReleaseHeld      release_held.lua
 //	Replays          lib.lua replays
 //	OfGivenUp        lib.lua replays

@@ -13,7 +13,7 @@ func TestFailures(t *testing.T) {
 	t.Run("the first failed attempt starts the failure clock, the next leaves it", func(t *testing.T) {
 		c, _ := Fail(c, at(time.Second), first, fsm.Failure{})
 		c, e := Due(c, at(2*time.Second))
-		c, _ = Fail(c, at(3*time.Second), e.Wake.Ref(), fsm.Failure{})
+		c, _ = Fail(c, at(3*time.Second), e.Delivery.Ref(), fsm.Failure{})
 		if !c.FirstFailure.Equal(t0.Add(time.Second)) {
 			t.Errorf("first failure %v", c.FirstFailure)
 		}
@@ -27,13 +27,13 @@ func TestFailures(t *testing.T) {
 	t.Run("a failure of an attempt that is no longer the one out changes nothing", func(t *testing.T) {
 		c, _ := Due(c, at(timing.Waking))
 		c, _ = Due(c, at(timing.Waking+time.Second))
-		for _, stale := range []fsm.WakeRef{
+		for _, stale := range []fsm.DeliveryRef{
 			first,
 			{Epoch: 6, WakeID: c.WakeID, Attempt: c.Attempt},
 			{Epoch: c.Epoch, WakeID: "w_old", Attempt: c.Attempt},
 		} {
 			if after, e := Fail(c, at(12*time.Second), stale, fsm.Failure{}); after.Deadline != c.Deadline ||
-				e.Wake != nil || !after.Sent {
+				e.Delivery != nil || !after.Sent {
 				t.Errorf("failure of %+v was booked", stale)
 			}
 		}
@@ -56,21 +56,21 @@ func TestFailures(t *testing.T) {
 		if c, _ := Due(c, at(11*time.Second)); c.LastError != fsm.ReasonTimeout {
 			t.Errorf("after the waking timeout it is %q", c.LastError)
 		}
-		if c, _ := Accept(c, at(time.Second), e.Wake.Ref()); c.LastError != "" {
+		if c, _ := Accept(c, at(time.Second), e.Delivery.Ref()); c.LastError != "" {
 			t.Errorf("after a 2xx it is %q", c.LastError)
 		}
 	})
 	t.Run("410 ends deliveries until the subscription is resumed", func(t *testing.T) {
 		c, _ := Fail(c, at(0), first, fsm.Failure{Retired: true})
 		after, e := Due(c, at(2*timing.GCAfter))
-		if e.Wake != nil || e.Removal != nil || !after.Retired || !after.Deadline.IsZero() {
+		if e.Delivery != nil || e.Removal != nil || !after.Retired || !after.Deadline.IsZero() {
 			t.Errorf("it was delivered to, or waits for something else than its resumption: %+v", after)
 		}
 		c, _, ok := Resume(c, at(time.Hour))
 		if !ok {
 			t.Error("its resumption does not count")
 		}
-		if _, e := Due(c, at(time.Hour)); e.Wake == nil || e.Wake.WakeID != "w_7" {
+		if _, e := Due(c, at(time.Hour)); e.Delivery == nil || e.Delivery.WakeID != "w_7" {
 			t.Error("not delivered after it was resumed")
 		}
 	})
@@ -113,10 +113,11 @@ func TestFailures(t *testing.T) {
 		// A delivery that has failed before does not lose its place in the schedule of its retries.
 		failed, _ := Fail(c, at(0), first, fsm.Failure{})
 		out, e := Due(failed, at(time.Hour))
-		parked, _ = Park(out, at(time.Hour), e.Wake.Ref(), fsm.BlockedConsent, time.Minute)
+		parked, _ = Park(out, at(time.Hour), e.Delivery.Ref(), fsm.BlockedConsent, time.Minute)
 		released := ReleaseHeld(parked, at(time.Hour+time.Second), fsm.BlockedConsent)
-		if out, e = Due(released, at(time.Hour+time.Second)); e.Wake == nil || e.Wake.Nudged || e.Wake.Attempt != 2 {
-			t.Errorf("it is handed out as %+v: %+v", e.Wake, out)
+		out, e = Due(released, at(time.Hour+time.Second))
+		if w := e.Delivery; w == nil || w.Nudged || w.Attempt != 2 {
+			t.Errorf("it is handed out as %+v: %+v", e.Delivery, out)
 		}
 	})
 	t.Run("a probe leaves the schedule alone, however often it fails", func(t *testing.T) {
@@ -128,10 +129,10 @@ func TestFailures(t *testing.T) {
 				t.Fatalf("probe %d: %t, %+v", n, ok, probing)
 			}
 			out, e := Due(probing, at(now))
-			if e.Wake == nil || !e.Wake.Nudged {
-				t.Fatalf("probe %d is %+v", n, e.Wake)
+			if e.Delivery == nil || !e.Delivery.Nudged {
+				t.Fatalf("probe %d is %+v", n, e.Delivery)
 			}
-			after, _ := Fail(out, at(now), e.Wake.Ref(), fsm.Failure{})
+			after, _ := Fail(out, at(now), e.Delivery.Ref(), fsm.Failure{})
 			if after.Attempt != failed.Attempt || !after.Deadline.Equal(failed.Deadline) || after.Probed ||
 				!after.Nudged.IsZero() {
 				t.Fatalf("after probe %d: %+v, want what was before: %+v", n, after, failed)
@@ -146,7 +147,7 @@ func TestFailures(t *testing.T) {
 			t.Errorf("what is due is probed: %+v", probed)
 		}
 		out, e := Due(failed, at(2*time.Hour))
-		parked, _ := Park(out, at(2*time.Hour), e.Wake.Ref(), fsm.BlockedSlot, time.Minute)
+		parked, _ := Park(out, at(2*time.Hour), e.Delivery.Ref(), fsm.BlockedSlot, time.Minute)
 		overdue, ok := Probe(parked, at(2*time.Hour+time.Second))
 		if !ok || overdue.Probed || !overdue.Nudged.IsZero() {
 			t.Errorf("what is overdue, and counts: %t, %+v", ok, overdue)
@@ -167,34 +168,34 @@ func TestFailures(t *testing.T) {
 			t.Errorf("parked again for no time: %+v", again)
 		}
 		begun, e := Begin(parked, at(time.Minute), first, "a")
-		if e.Wake == nil || e.Wake.Attempt != 1 || !begun.Sent {
+		if e.Delivery == nil || e.Delivery.Attempt != 1 || !begun.Sent {
 			t.Errorf("begun: %+v", begun)
 		}
-		if _, e := Begin(begun, at(time.Minute), first, "b"); e.Wake != nil {
+		if _, e := Begin(begun, at(time.Minute), first, "b"); e.Delivery != nil {
 			t.Error("begun twice")
 		}
 		again, same := Begin(begun, at(61*time.Second), first, "a")
-		if same.Wake == nil || same.Wake.Handed != e.Wake.Handed || same.Wake.Attempt != 1 ||
+		if same.Delivery == nil || same.Delivery.Handed != e.Delivery.Handed || same.Delivery.Attempt != 1 ||
 			!again.Deadline.Equal(at(71*time.Second).Now) {
-			t.Errorf("the same call again: %+v, %+v", again, same.Wake)
+			t.Errorf("the same call again: %+v, %+v", again, same.Delivery)
 		}
 		if late, _ := Park(begun, at(time.Minute), first, fsm.BlockedSlot, time.Hour); !late.Sent {
 			t.Error("parked by a call that came late")
 		}
-		failed, _ := Fail(begun, at(time.Minute), wakeNow(begun).Ref(), fsm.Failure{})
+		failed, _ := Fail(begun, at(time.Minute), deliveryNow(begun).Ref(), fsm.Failure{})
 		if again, _ := Park(failed, at(2*time.Minute), first, "", 0); !again.Deadline.Equal(failed.Deadline) {
 			t.Errorf("an attempt that was made and failed was parked: %+v", again)
 		}
 	})
 	t.Run("an attempt that was handed out is begun by the caller that has it", func(t *testing.T) {
 		begun, e := Begin(c, at(time.Minute), first, "a")
-		if e.Wake == nil || e.Wake.Attempt != 1 || e.Wake.Handed != first.Handed+1 || !begun.Sent ||
+		if e.Delivery == nil || e.Delivery.Attempt != 1 || e.Delivery.Handed != first.Handed+1 || !begun.Sent ||
 			!begun.Deadline.Equal(at(70*time.Second).Now) {
-			t.Errorf("begun: %+v, %+v", begun, e.Wake)
+			t.Errorf("begun: %+v, %+v", begun, e.Delivery)
 		}
 		due, _ := Due(c, at(time.Minute))
 		due, e = Due(due, at(2*time.Minute))
-		if _, other := Begin(due, at(2*time.Minute), first, "a"); e.Wake == nil || other.Wake != nil {
+		if _, other := Begin(due, at(2*time.Minute), first, "a"); e.Delivery == nil || other.Delivery != nil {
 			t.Error("begun though its deadline has brought it to another caller")
 		}
 	})
@@ -202,9 +203,9 @@ func TestFailures(t *testing.T) {
 		first, _ := Park(c, at(0), first, fsm.BlockedSlot, time.Hour)
 		failed, _ := Fail(c, at(0), ref(c), fsm.Failure{})
 		due, e := Due(failed, at(time.Second))
-		retry, _ := Park(due, at(time.Second), e.Wake.Ref(), fsm.BlockedSlot, time.Hour)
+		retry, _ := Park(due, at(time.Second), e.Delivery.Ref(), fsm.BlockedSlot, time.Hour)
 		for name, held := range map[string]fsm.Consumer{"a first attempt": first, "a retry that was due": retry} {
-			if got, e, ok := Resume(held, at(time.Minute)); !ok || e.Wake != nil ||
+			if got, e, ok := Resume(held, at(time.Minute)); !ok || e.Delivery != nil ||
 				!got.Deadline.Equal(at(time.Minute).Now) || got.Attempt != held.Attempt ||
 				!got.FirstFailure.Equal(held.FirstFailure) {
 				t.Errorf("%s: %t, %+v", name, ok, got)
@@ -217,7 +218,7 @@ func TestFailures(t *testing.T) {
 		for name, other := range map[string]fsm.Consumer{
 			"out": due, "failed": failed, "hidden": hidden, "done without progress": stalled,
 		} {
-			if got, e, ok := Resume(other, at(0)); ok || !got.Deadline.Equal(other.Deadline) || e.Wake != nil {
+			if got, e, ok := Resume(other, at(0)); ok || !got.Deadline.Equal(other.Deadline) || e.Delivery != nil {
 				t.Errorf("%s: %t, its deadline is %s, not %s", name, ok, got.Deadline, other.Deadline)
 			}
 		}
@@ -225,8 +226,8 @@ func TestFailures(t *testing.T) {
 	t.Run("time in which an attempt is parked does not count, however it ends", func(t *testing.T) {
 		failed, _ := Fail(c, at(0), first, fsm.Failure{RetryAfter: time.Second})
 		due, e := Due(failed, at(time.Second))
-		parked, _ := Park(due, at(time.Second), e.Wake.Ref(), fsm.BlockedSlot, time.Minute)
-		parked, _ = Park(parked, at(2*time.Second), e.Wake.Ref(), fsm.BlockedSlot, time.Minute)
+		parked, _ := Park(due, at(time.Second), e.Delivery.Ref(), fsm.BlockedSlot, time.Minute)
+		parked, _ = Park(parked, at(2*time.Second), e.Delivery.Ref(), fsm.BlockedSlot, time.Minute)
 		for name, tt := range map[string]struct {
 			end  func() fsm.Consumer
 			want time.Duration
@@ -236,7 +237,7 @@ func TestFailures(t *testing.T) {
 				return c
 			}, time.Hour - time.Second},
 			"before it": {func() fsm.Consumer {
-				c, _ := Begin(parked, at(31*time.Second), e.Wake.Ref(), "a")
+				c, _ := Begin(parked, at(31*time.Second), e.Delivery.Ref(), "a")
 				return c
 			}, 30 * time.Second},
 			"by a resumption": {func() fsm.Consumer {

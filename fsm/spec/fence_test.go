@@ -52,12 +52,12 @@ func TestAWakeThatMayBeLostIsMadeANewOne(t *testing.T) {
 			env := at(time.Hour)
 			env.Base = 1000
 			now, e := Due(was, env)
-			if e.Ended == nil || e.Ended.Cause != fsm.EndLost || e.Wake == nil || now.Epoch != 1001 ||
+			if e.Ended == nil || e.Ended.Cause != fsm.EndLost || e.Delivery == nil || now.Epoch != 1001 ||
 				now.WakeID == was.WakeID {
 				t.Fatalf("it became %+v, with %+v", now, e)
 			}
-			if e.Wake.Attempt != c.attempt || e.Wake.Span != c.span {
-				t.Errorf("attempt %d of %d events, want %d of %d", e.Wake.Attempt, e.Wake.Span, c.attempt, c.span)
+			if w := e.Delivery; w.Attempt != c.attempt || w.Span != c.span {
+				t.Errorf("attempt %d of %d events, want %d of %d", w.Attempt, w.Span, c.attempt, c.span)
 			}
 		})
 	}

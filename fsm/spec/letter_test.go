@@ -39,7 +39,7 @@ func TestOnlyWhatIsAckedLeavesALetter(t *testing.T) {
 		}
 		d := fsm.Delivered{Path: "/a", To: "0005", Within: "0005", Dead: &fsm.DeadLetter{Reason: "status 400"}}
 		tt.change(&c, &d)
-		_, e := Deliver(c, env, wakeNow(c).Ref(), d)
+		_, e := Deliver(c, env, deliveryNow(c).Ref(), d)
 		switch {
 		case (e.Dead != nil) != tt.kept:
 			t.Errorf("%s: the letter is %+v", name, e.Dead)

@@ -152,7 +152,7 @@ func TestALetterStandsAsLongAsNobodyIsWoken(t *testing.T) {
 			t.Errorf("%s: the letter is not replayed by its consumer", name)
 		}
 		got, e := tt.does(c)
-		if e.Revived != tt.want || (got.Letter == 0) != (tt.want != 0) || (e.Wake == nil) != (tt.want == 0) {
+		if e.Revived != tt.want || (got.Letter == 0) != (tt.want != 0) || (e.Delivery == nil) != (tt.want == 0) {
 			t.Errorf("%s: %+v, %+v", name, got, e)
 		}
 		if revived := tt.want != 0; Replays(got, l) == revived {

@@ -35,8 +35,8 @@ func TestANudge(t *testing.T) {
 	// tried has the nudged attempt out.
 	tried := func(c fsm.Consumer) fsm.Consumer {
 		c, e := Due(ReleaseHeld(c, at(up), fsm.BlockedDown), at(up))
-		if e.Wake == nil || !e.Wake.Nudged || e.Wake.Attempt != 3 || e.Wake.Span != 1 {
-			t.Fatalf("the nudged attempt is %+v", e.Wake)
+		if e.Delivery == nil || !e.Delivery.Nudged || e.Delivery.Attempt != 3 || e.Delivery.Span != 1 {
+			t.Fatalf("the nudged attempt is %+v", e.Delivery)
 		}
 		return c
 	}
@@ -117,8 +117,8 @@ func TestANudge(t *testing.T) {
 				t.Errorf("another nudge: %t, want %t", !again.Deadline.Equal(c.Deadline), tt.nudge)
 			}
 			c, e := Due(c, at(want))
-			if e.Wake == nil || e.Wake.Attempt != tt.attempt || e.Wake.Nudged == tt.counts {
-				t.Fatalf("the next attempt is %+v", e.Wake)
+			if e.Delivery == nil || e.Delivery.Attempt != tt.attempt || e.Delivery.Nudged == tt.counts {
+				t.Fatalf("the next attempt is %+v", e.Delivery)
 			}
 			c = fails(c, want, fsm.Failure{})
 			if counted := c.Attempt == tt.attempt; counted != tt.counts {
@@ -131,7 +131,7 @@ func TestANudge(t *testing.T) {
 		c, e := Deliver(c, at(up), ref(c), fsm.Delivered{
 			Path: "/a", To: "11", Within: "11", Tail: "12", Profile: c.Profile,
 		})
-		if e.Wake == nil || e.Wake.Nudged || !c.Nudged.IsZero() {
+		if e.Delivery == nil || e.Delivery.Nudged || !c.Nudged.IsZero() {
 			t.Errorf("the next wake: %+v", c)
 		}
 	})
@@ -155,8 +155,8 @@ func TestAnOperatorRetries(t *testing.T) {
 	for name, c := range map[string]fsm.Consumer{"failed": nudgeable(t), "nudged, and held back": nudgedBefore} {
 		c, ok := Retry(c, at(2*time.Minute))
 		c, e := Due(c, at(2*time.Minute))
-		if !ok || e.Wake == nil || e.Wake.Nudged {
-			t.Errorf("%s: %+v", name, e.Wake)
+		if !ok || e.Delivery == nil || e.Delivery.Nudged {
+			t.Errorf("%s: %+v", name, e.Delivery)
 		}
 		if c, _ = Fail(c, at(2*time.Minute), ref(c), fsm.Failure{Profile: c.Profile}); c.Attempt != 3 {
 			t.Errorf("%s: it does not count: %+v", name, c)

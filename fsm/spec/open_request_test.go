@@ -123,7 +123,7 @@ func TestARetryOfTheSubscriptionsOwnWaitsForTheAnswer(t *testing.T) {
 		if patience := c.Profile.Attempt; patience < sub.Timeout+fsm.AttemptMargin {
 			t.Errorf("%s: an attempt may be out for %s, its request for %s", sub.Mode, patience, sub.Timeout)
 		}
-		if c, e := Due(c, Env{Now: c.Deadline, Timing: timing}); e.Wake == nil || !c.FirstFailure.IsZero() {
+		if c, e := Due(c, Env{Now: c.Deadline, Timing: timing}); e.Delivery == nil || !c.FirstFailure.IsZero() {
 			t.Errorf("%s: without an answer it is %+v", sub.Mode, c)
 		}
 	}

@@ -115,14 +115,15 @@ func TestOnlyWhatIsReportedCountsAsAnAttempt(t *testing.T) {
 				return Begin(c, at(time.Second), out, "a")
 			},
 		} {
-			if c, e := again(last); e.Wake == nil || e.Wake.Attempt != 3 || !c.Sent || !c.FirstFailure.IsZero() {
+			c, e := again(last)
+			if w := e.Delivery; w == nil || w.Attempt != 3 || !c.Sent || !c.FirstFailure.IsZero() {
 				t.Errorf("%s, after %s: %+v, %+v", sub.Mode, name, c, e)
 			}
 		}
 		c, _ := Fail(last, at(0), ref(last), fsm.Failure{Retired: true, Profile: sub.Profile()})
 		c, _, _ = Resume(c, at(time.Hour))
-		if _, e := Due(c, at(time.Hour)); e.Wake == nil || e.Wake.Attempt != 1 {
-			t.Errorf("%s: resumed after a 410 it is handed out as %+v", sub.Mode, e.Wake)
+		if _, e := Due(c, at(time.Hour)); e.Delivery == nil || e.Delivery.Attempt != 1 {
+			t.Errorf("%s: resumed after a 410 it is handed out as %+v", sub.Mode, e.Delivery)
 		}
 	}
 	if c, _ := Due(attempted(fsm.Subscription{}, 1), at(timing.Waking)); c.Sent || c.FirstFailure.IsZero() {
@@ -135,14 +136,14 @@ func TestOnlyWhatIsReportedCountsAsAnAttempt(t *testing.T) {
 func TestAReportIsOfTheSendingThatItNames(t *testing.T) {
 	first := attempted(pushing, 2)
 	again, e := Due(first, at(time.Minute))
-	if e.Wake == nil || e.Wake.Attempt != 2 || e.Wake.Handed != first.Handed+1 {
-		t.Fatalf("made again: %+v", e.Wake)
+	if e.Delivery == nil || e.Delivery.Attempt != 2 || e.Delivery.Handed != first.Handed+1 {
+		t.Fatalf("made again: %+v", e.Delivery)
 	}
-	for name, late := range map[string]func(fsm.WakeRef) (fsm.Consumer, Effects){
-		"failed": func(r fsm.WakeRef) (fsm.Consumer, Effects) {
+	for name, late := range map[string]func(fsm.DeliveryRef) (fsm.Consumer, Effects){
+		"failed": func(r fsm.DeliveryRef) (fsm.Consumer, Effects) {
 			return Fail(again, at(time.Minute), r, fsm.Failure{Profile: pushing.Profile()})
 		},
-		"was parked": func(r fsm.WakeRef) (fsm.Consumer, Effects) {
+		"was parked": func(r fsm.DeliveryRef) (fsm.Consumer, Effects) {
 			return Park(again, at(time.Minute), r, fsm.BlockedSlot, time.Hour)
 		},
 	} {
@@ -161,13 +162,13 @@ func TestARetryBringsNoMoreThanTheFirstAttemptThatFailed(t *testing.T) {
 	for n, span := range []int64{4, 9, 2} {
 		c, _ = Fail(c, at(0), ref(c), fsm.Failure{Span: span, Profile: pushing.Profile()})
 		var e Effects
-		if c, e = Due(c, at(time.Hour)); e.Wake == nil || e.Wake.Attempt != n+2 || e.Wake.Span != 4 {
-			t.Errorf("after failure %d: %+v", n+1, e.Wake)
+		if c, e = Due(c, at(time.Hour)); e.Delivery == nil || e.Delivery.Attempt != n+2 || e.Delivery.Span != 4 {
+			t.Errorf("after failure %d: %+v", n+1, e.Delivery)
 		}
 	}
 	c, e := Deliver(c, at(0), ref(c), fsm.Delivered{Path: "/a", To: "11", Tail: "12", Profile: pushing.Profile()})
-	if e.Wake == nil || e.Wake.Span != 0 || c.Span != 0 {
-		t.Errorf("the next wake: %+v", e.Wake)
+	if e.Delivery == nil || e.Delivery.Span != 0 || c.Span != 0 {
+		t.Errorf("the next wake: %+v", e.Delivery)
 	}
 }
 
@@ -180,7 +181,7 @@ func TestADeliveryThatWasSentAgainKeepsTheIDsOfTheOther(t *testing.T) {
 	}
 	again, _ := Due(attempted(pushing, 2), at(time.Minute))
 	got, e := Deliver(again, at(time.Minute), ref(again), d)
-	if got.Links["/a"].Acked != d.Within || e.Wake == nil {
+	if got.Links["/a"].Acked != d.Within || e.Delivery == nil {
 		t.Errorf("one of them made %+v, with %+v", got, e)
 	}
 	if late, e := Deliver(got, at(time.Minute), ref(again), d); e.Idled || late.Links["/a"] != got.Links["/a"] {
@@ -218,12 +219,13 @@ func TestADeliveryMovesTheConsumerByWhatItBrought(t *testing.T) {
 		c.FirstFailure, c.LastError = t0, "status 500"
 		tc.d.Profile = pushing.Profile()
 		got, e := Deliver(c, at(time.Second), ref(c), tc.d)
-		if got.Links["/a"].Acked != tc.acked || got.State != tc.state || (e.Wake != nil) != (tc.state == fsm.Waking) ||
-			!e.Idled || !got.FirstFailure.IsZero() || got.LastError != "" {
+		if got.Links["/a"].Acked != tc.acked || got.State != tc.state ||
+			(e.Delivery != nil) != (tc.state == fsm.Waking) || !e.Idled || !got.FirstFailure.IsZero() ||
+			got.LastError != "" {
 			t.Errorf("%s: it is %+v, with %+v", tc.name, got, e)
 		}
-		if e.Wake != nil && (e.Wake.Epoch != 8 || e.Wake.Attempt != 1 || e.Wake.Born != 6) {
-			t.Errorf("%s: the next attempt is %+v", tc.name, e.Wake)
+		if e.Delivery != nil && (e.Delivery.Epoch != 8 || e.Delivery.Attempt != 1 || e.Delivery.Born != 6) {
+			t.Errorf("%s: the next attempt is %+v", tc.name, e.Delivery)
 		}
 		old := ref(c)
 		old.Epoch--

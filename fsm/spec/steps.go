@@ -9,7 +9,7 @@ import (
 // The steps that transitions are made of.
 
 // wakeIfPending ends every transition that leaves a consumer idle: pending work wakes it (L1), unless it is hidden.
-func wakeIfPending(c *fsm.Consumer, env Env) *fsm.Wake {
+func wakeIfPending(c *fsm.Consumer, env Env) *fsm.Delivery {
 	if c.State != fsm.Idle {
 		return nil
 	}
@@ -31,7 +31,7 @@ func wakeIfPending(c *fsm.Consumer, env Env) *fsm.Wake {
 		c.Deadline = env.Now.Add(RetryDelay(c.Stalled-fsm.StallLimit+1, env.Jitter))
 		return nil
 	}
-	return handOut(c, env).Wake
+	return handOut(c, env).Delivery
 }
 
 // begin makes the wake a new one.
@@ -60,8 +60,8 @@ func handOut(c *fsm.Consumer, env Env) (e Effects) {
 	}
 	c.Attempt, c.Handed, c.Sent, c.Held = c.Attempt+1, c.Handed+1, true, ""
 	c.Deadline = env.Now.Add(patience(*c, env.Timing))
-	e.Wake = wakeNow(*c)
-	e.Wake.Nudged = env.Now.Before(c.Nudged)
+	e.Delivery = deliveryNow(*c)
+	e.Delivery.Nudged = env.Now.Before(c.Nudged)
 	return e
 }
 
@@ -142,7 +142,7 @@ func uncountUnattempted(c *fsm.Consumer, env Env) {
 
 // rest takes a consumer that is done back to idle, counts whether it got anywhere, and wakes it again if work is
 // pending (L2, L3).
-func rest(c *fsm.Consumer, env Env) *fsm.Wake {
+func rest(c *fsm.Consumer, env Env) *fsm.Delivery {
 	switch {
 	case c.Moved || !c.Pending():
 		c.Stalled = 0
@@ -157,13 +157,13 @@ func rest(c *fsm.Consumer, env Env) *fsm.Wake {
 // without any is removed.
 func finished(c fsm.Consumer, env Env) (fsm.Consumer, Effects) {
 	if c.State == fsm.Idle {
-		return c, Effects{Wake: wakeIfPending(&c, env)}
+		return c, Effects{Delivery: wakeIfPending(&c, env)}
 	}
 	end := ended(c, fsm.EndDone)
 	if c.IsAside() && !c.Pending() {
 		return c, Effects{Ended: end, Removed: true}
 	}
-	return c, Effects{Wake: rest(&c, env), Idled: true, Ended: end}
+	return c, Effects{Delivery: rest(&c, env), Idled: true, Ended: end}
 }
 
 // idle has a consumer rest, and the failure clock with it.

@@ -26,8 +26,8 @@ type Env struct {
 
 // Effects is what a transition asks its caller to do.
 type Effects struct {
-	// Wake is a delivery attempt to make now.
-	Wake *fsm.Wake
+	// Delivery is an attempt to make now.
+	Delivery *fsm.Delivery
 	// Removal is the consumer, if it is gone for workers from now on.
 	Removal *fsm.Removal
 	// Removed is true if nothing of it is to be kept. Cause is why; empty for an aside that is done.
@@ -38,7 +38,7 @@ type Effects struct {
 	// Hidden is true if the consumer has been hidden for a while: the caller must look whether its primary stream is
 	// back.
 	Hidden bool
-	// Ended is a wake that is over. Wake, if there is one, is then another.
+	// Ended is a wake that is over. Delivery, if there is one, is then of another.
 	Ended *fsm.WakeEnd
 	// Aside is a consumer that is made (IsAside).
 	Aside *fsm.Consumer
@@ -84,12 +84,12 @@ func Wakeable(c fsm.Consumer) bool {
 }
 
 // Current says whether the reference is to the wake that the consumer is in, or was in last.
-func Current(c fsm.Consumer, r fsm.WakeRef) bool {
+func Current(c fsm.Consumer, r fsm.DeliveryRef) bool {
 	return c.Epoch == r.Epoch && c.WakeID == r.WakeID && c.State != fsm.GivenUp
 }
 
-func wakeNow(c fsm.Consumer) *fsm.Wake {
-	w := &fsm.Wake{
+func deliveryNow(c fsm.Consumer) *fsm.Delivery {
+	w := &fsm.Delivery{
 		Consumer: c.ID, Subscription: c.Subscription, Generation: c.Generation, Primary: c.Primary,
 		Epoch: c.Epoch, WakeID: c.WakeID, WokeAt: c.WokeAt, Attempt: c.Attempt, Handed: c.Handed,
 	}
@@ -134,7 +134,7 @@ func Observe(c fsm.Consumer, env Env, path string, tail fsm.Offset) (fsm.Consume
 	if c.State == fsm.GivenUp && renewed(c) {
 		revived = revive(&c)
 	}
-	return c, Effects{Wake: wakeIfPending(&c, env), Revived: revived}
+	return c, Effects{Delivery: wakeIfPending(&c, env), Revived: revived}
 }
 
 // Hide takes in that upstream reports the primary stream as gone. The consumer keeps its offsets until upstream has
@@ -177,7 +177,7 @@ func Restart(c fsm.Consumer, env Env, path string, tail fsm.Offset) (fsm.Consume
 	}
 	end := ended(c, fsm.EndRestarted)
 	idle(&c, env)
-	return c, Effects{Wake: wakeIfPending(&c, env), Idled: true, Ended: end, Revived: revived}
+	return c, Effects{Delivery: wakeIfPending(&c, env), Idled: true, Ended: end, Revived: revived}
 }
 
 // Due acts on the deadline, which has passed (webhook spec, State Transitions and Failure Handling). What is aside
@@ -209,24 +209,24 @@ func Due(c fsm.Consumer, env Env) (fsm.Consumer, Effects) {
 	case c.State == fsm.Live:
 		end := ended(c, fsm.EndSilent)
 		c.State = fsm.Idle
-		return c, Effects{Wake: wakeIfPending(&c, env), Idled: true, Ended: end}
+		return c, Effects{Delivery: wakeIfPending(&c, env), Idled: true, Ended: end}
 	}
 	c.Deadline = time.Time{}
 	return c, Effects{}
 }
 
 // Out says whether the reference is to the attempt that is out.
-func Out(c fsm.Consumer, r fsm.WakeRef) bool {
+func Out(c fsm.Consumer, r fsm.DeliveryRef) bool {
 	return Current(c, r) && c.State == fsm.Waking && c.Sent && c.Handed == r.Handed && c.HiddenAt.IsZero()
 }
 
 // Counts says whether what an attempt tells of a delivery counts. What was sent does as long as its wake goes on.
-func Counts(c fsm.Consumer, r fsm.WakeRef, d fsm.Delivered) bool {
+func Counts(c fsm.Consumer, r fsm.DeliveryRef, d fsm.Delivered) bool {
 	return Current(c, r) && (!d.Unsent || Out(c, r))
 }
 
 // Fail books a delivery attempt that failed (webhook spec, Failure Handling). What it has brought may step aside.
-func Fail(c fsm.Consumer, env Env, r fsm.WakeRef, f fsm.Failure) (fsm.Consumer, Effects) {
+func Fail(c fsm.Consumer, env Env, r fsm.DeliveryRef, f fsm.Failure) (fsm.Consumer, Effects) {
 	if !Out(c, r) {
 		return c, Effects{}
 	}
@@ -241,7 +241,7 @@ func Fail(c fsm.Consumer, env Env, r fsm.WakeRef, f fsm.Failure) (fsm.Consumer, 
 // Park takes back the attempt that was handed out and not begun: it waits for this long, unless Begin hands it out.
 // Parked again, it waits from then on. Without a reason, it is handed back.
 func Park(
-	c fsm.Consumer, env Env, r fsm.WakeRef, why fsm.BlockReason, wait time.Duration,
+	c fsm.Consumer, env Env, r fsm.DeliveryRef, why fsm.BlockReason, wait time.Duration,
 ) (fsm.Consumer, Effects) {
 	if !Current(c, r) || c.State != fsm.Waking || c.Handed != r.Handed || !c.HiddenAt.IsZero() {
 		return c, Effects{}
@@ -261,17 +261,17 @@ func Park(
 
 // Begin hands out the attempt of a reference anew, as a slot is free for it. The attempt was parked, or is out and was
 // not begun. It gets another number, so that a late call of Park does nothing. The same call again gets the same
-// attempt: by identifies the caller. Without a Wake there is nothing to deliver any more, or the attempt belongs to
+// attempt: by identifies the caller. Without a Delivery there is nothing to deliver any more, or the attempt belongs to
 // another caller.
-func Begin(c fsm.Consumer, env Env, r fsm.WakeRef, by string) (fsm.Consumer, Effects) {
+func Begin(c fsm.Consumer, env Env, r fsm.DeliveryRef, by string) (fsm.Consumer, Effects) {
 	if c.State != fsm.Waking || c.Retired || !c.HiddenAt.IsZero() {
 		return c, Effects{}
 	}
 	if c.Sent && c.Holder == (fsm.Holder{Handed: c.Handed, By: by}) {
 		c.Deadline = env.Now.Add(patience(c, env.Timing))
-		w := wakeNow(c)
+		w := deliveryNow(c)
 		w.Nudged = env.Now.Before(c.Nudged)
-		return c, Effects{Wake: w}
+		return c, Effects{Delivery: w}
 	}
 	if !Current(c, r) || c.Handed != r.Handed || !c.Sent && c.Attempt != r.Attempt-1 {
 		return c, Effects{}
@@ -286,7 +286,7 @@ func Begin(c fsm.Consumer, env Env, r fsm.WakeRef, by string) (fsm.Consumer, Eff
 }
 
 // Accept takes in that an attempt was answered 2xx without "done". It stops the retries, whichever attempt it was.
-func Accept(c fsm.Consumer, env Env, r fsm.WakeRef) (fsm.Consumer, Effects) {
+func Accept(c fsm.Consumer, env Env, r fsm.DeliveryRef) (fsm.Consumer, Effects) {
 	if !Current(c, r) {
 		return c, Effects{}
 	}
@@ -300,7 +300,7 @@ func Accept(c fsm.Consumer, env Env, r fsm.WakeRef) (fsm.Consumer, Effects) {
 // Finish takes in that an attempt was answered 2xx with "done" (webhook spec, Synchronous Done). It acks everything up
 // to the tails that the attempt was sent with, and no more: the worker has not seen what landed later. A tail beyond
 // the noted one belongs to a stream that was deleted since.
-func Finish(c fsm.Consumer, env Env, r fsm.WakeRef, seen []fsm.StreamTail) (fsm.Consumer, Effects) {
+func Finish(c fsm.Consumer, env Env, r fsm.DeliveryRef, seen []fsm.StreamTail) (fsm.Consumer, Effects) {
 	if !Current(c, r) {
 		return c, Effects{}
 	}
@@ -317,7 +317,7 @@ func Finish(c fsm.Consumer, env Env, r fsm.WakeRef, seen []fsm.StreamTail) (fsm.
 // Deliver takes in that the events of an attempt were delivered, or are dead: the consumer goes on behind them. Dead
 // events leave a letter, once. The read of the events has shown how far the stream goes, which may be news to the
 // store.
-func Deliver(c fsm.Consumer, env Env, r fsm.WakeRef, d fsm.Delivered) (fsm.Consumer, Effects) {
+func Deliver(c fsm.Consumer, env Env, r fsm.DeliveryRef, d fsm.Delivered) (fsm.Consumer, Effects) {
 	if !Counts(c, r, d) {
 		return c, Effects{}
 	}
@@ -362,7 +362,7 @@ func Resume(c fsm.Consumer, env Env) (_ fsm.Consumer, _ Effects, ok bool) {
 func Revive(c fsm.Consumer, env Env) (fsm.Consumer, Effects) {
 	c = clone(c)
 	revived := revive(&c)
-	return c, Effects{Wake: wakeIfPending(&c, env), Revived: revived}
+	return c, Effects{Delivery: wakeIfPending(&c, env), Revived: revived}
 }
 
 // ReleaseHeld makes the next attempt of the consumer's wake due at once, as the reason ended has ended. If that is

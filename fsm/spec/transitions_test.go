@@ -35,8 +35,8 @@ func live(acked, tail fsm.Offset) fsm.Consumer {
 	return c
 }
 
-func ref(c fsm.Consumer) fsm.WakeRef {
-	return fsm.WakeRef{
+func ref(c fsm.Consumer) fsm.DeliveryRef {
+	return fsm.DeliveryRef{
 		Consumer: c.Ref(), Epoch: c.Epoch, WakeID: c.WakeID,
 		Attempt: max(c.Attempt, 1), Handed: c.Handed,
 	}
@@ -109,17 +109,17 @@ func TestTransitionTable(t *testing.T) {
 		}, result{fsm.Idle, 7, "w_7", "11", 0, false, false}},
 		{"WAKING → IDLE on a synchronous done: acked to the tail", func() (fsm.Consumer, Effects) {
 			c := waking("10", "11")
-			return Finish(c, at(time.Second), ref(c), wakeNow(c).Streams)
+			return Finish(c, at(time.Second), ref(c), deliveryNow(c).Streams)
 		}, result{fsm.Idle, 7, "w_7", "11", 0, false, false}},
 		{"WAKING → IDLE on a synchronous done for an empty stream: acked to its tail", func() (fsm.Consumer, Effects) {
 			c := waking(fsm.Start, "0000")
-			return Finish(c, at(time.Second), ref(c), wakeNow(c).Streams)
+			return Finish(c, at(time.Second), ref(c), deliveryNow(c).Streams)
 		}, result{fsm.Idle, 7, "w_7", "0000", 0, false, false}},
 		{
 			"WAKING → WAKING on a synchronous done with an event since the delivery: not acked, woken again",
 			func() (fsm.Consumer, Effects) {
 				c := waking("10", "11")
-				seen := wakeNow(c).Streams
+				seen := deliveryNow(c).Streams
 				c, _ = Observe(c, at(time.Second), "/a", "12")
 				return Finish(c, at(2*time.Second), ref(c), seen)
 			},
@@ -269,7 +269,7 @@ func TestTransitionTable(t *testing.T) {
 			c, e := tt.run()
 			got := result{
 				state: c.State, epoch: c.Epoch, wakeID: c.WakeID, acked: c.Links["/a"].Acked,
-				wake: e.Wake != nil, removed: e.Removal != nil,
+				wake: e.Delivery != nil, removed: e.Removal != nil,
 			}
 			if !c.Deadline.IsZero() {
 				got.deadline = c.Deadline.Sub(t0)
@@ -277,8 +277,8 @@ func TestTransitionTable(t *testing.T) {
 			if got != tt.want {
 				t.Errorf("got  %+v\nwant %+v", got, tt.want)
 			}
-			if e.Wake != nil && (e.Wake.Epoch != c.Epoch || e.Wake.WakeID != c.WakeID) {
-				t.Errorf("the wake handed out is %+v", e.Wake)
+			if e.Delivery != nil && (e.Delivery.Epoch != c.Epoch || e.Delivery.WakeID != c.WakeID) {
+				t.Errorf("the wake handed out is %+v", e.Delivery)
 			}
 		})
 	}
@@ -292,10 +292,10 @@ func TestDoneWithoutProgress(t *testing.T) {
 		env := at(time.Duration(i) * time.Minute)
 		var r CallbackResult
 		c, r = Callback(c, env, true, callback(c, func(cb *fsm.Callback) { cb.Done = true }))
-		if r.Wake == nil {
+		if r.Delivery == nil {
 			delays = append(delays, c.Deadline.Sub(env.Now))
 			var e Effects
-			if c, e = Due(c, at(time.Duration(i)*time.Minute+30*time.Second)); e.Wake == nil {
+			if c, e = Due(c, at(time.Duration(i)*time.Minute+30*time.Second)); e.Delivery == nil {
 				t.Fatal("never woken again")
 			}
 		} else {
@@ -311,7 +311,7 @@ func TestDoneWithoutProgress(t *testing.T) {
 	}
 	c, r := Callback(c, at(time.Hour), true,
 		callback(c, func(cb *fsm.Callback) { cb.Done, cb.Acks = true, []fsm.Ack{{Path: "/a", Offset: "11"}} }))
-	if r.Wake == nil || c.Stalled != 0 {
+	if r.Delivery == nil || c.Stalled != 0 {
 		t.Error("an offset that moved did not end the waiting")
 	}
 }

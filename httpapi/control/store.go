@@ -77,9 +77,9 @@ type foundStore interface {
 	ScanConsumers(
 		ctx context.Context, sub fsm.Subscription, partition int, cursor string, count int,
 	) ([]fsm.Consumer, string, error)
-	// RetryWake makes the transition RetryEndpoint, then Retry on one consumer of the subscription. It makes neither if
-	// that consumer is in another wake. It says whether an attempt has waited.
-	RetryWake(ctx context.Context, sub fsm.Subscription, r fsm.WakeRef) (waited bool, err error)
+	// RetryDelivery makes the transition RetryEndpoint, then Retry on one consumer of the subscription. It makes none
+	// if that consumer is in another wake. It says whether an attempt has waited.
+	RetryDelivery(ctx context.Context, sub fsm.Subscription, r fsm.DeliveryRef) (waited bool, err error)
 	// LoggedAttempts returns the latest entries of a subscription's delivery log that are older than the entry with the
 	// ID before. The latest comes first, and most is the largest number of entries. An empty before begins with the
 	// latest entry. The log is kept until the subscription is deleted.

@@ -605,7 +605,7 @@ func TestWhatARefusedCallbackHasBegunIsDone(t *testing.T) {
 				h.Store.DB.SetTail(primary, primary, "120")
 				h.Up.Shared[primary] = fsm.StreamInfo{Exists: true, Tail: "120"}
 			}
-			h.Store.Begun = []fsm.Wake{{Consumer: strangerID, Epoch: 9}}
+			h.Store.Begun = []fsm.Delivery{{Consumer: strangerID, Epoch: 9}}
 			if a := tt.attempt.send(h); a.Status != tt.status {
 				t.Fatalf("answered %d %s", a.Status, a.Text)
 			}

@@ -164,7 +164,7 @@ func TestAnAttemptThatNamedNoDeliveryIsNotListed(t *testing.T) {
 	sub := h.ojsSub()
 	h.attempted(sub, 1, 500)
 	h.Store.DB.PutLogged(sub, fsm.LoggedAttemptOf(fsm.Attempt{
-		Wake: fsm.Wake{
+		Delivery: fsm.Delivery{
 			Consumer: fsm.ConsumerID(sub.ID, "/jobs/a"), Primary: "/jobs/a", WakeID: "w_2", Epoch: 2, Attempt: 1,
 		},
 		Began: h.Clock(), Result: fsm.AttemptAbandoned,

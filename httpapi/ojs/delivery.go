@@ -199,7 +199,8 @@ func (f *Face) retryDelivery(ctx context.Context, d delivery) error {
 		return refused("the stream server does not have its stream now")
 	}
 	// If the delivery does not wait any more, an attempt was made since.
-	_, err := f.Control.View.RetryWake(ctx, d.sub, fsm.WakeRef{Consumer: w.Ref(), Epoch: w.Epoch, WakeID: w.WakeID})
+	ref := fsm.DeliveryRef{Consumer: w.Ref(), Epoch: w.Epoch, WakeID: w.WakeID}
+	_, err := f.Control.View.RetryDelivery(ctx, d.sub, ref)
 	return err
 }
 

@@ -132,7 +132,7 @@ const reports = "webhook."
 
 // attempted leaves out the deliveries of these events. Each would make another event, without end.
 func (p *Publisher) attempted(a fsm.Attempt) {
-	w, kind := a.Wake, eventTypes[a.Result]
+	w, kind := a.Delivery, eventTypes[a.Result]
 	sub, there := p.cfg.Catalog.Get(w.Subscription)
 	if kind == "" || !firstHand(a, p.cfg.Stream) || !there || sub.Generation != w.Generation ||
 		sub.Format != fsm.FormatOJS {
@@ -150,7 +150,7 @@ func (p *Publisher) attempted(a fsm.Attempt) {
 // type decides: the event may come from another installation, or from before the setting of that stream was changed. If
 // nothing was read, there is nothing to report and no DeliveryID.
 func firstHand(a fsm.Attempt, stream string) bool {
-	return a.DeliveryID != "" && a.Wake.Primary != stream && !strings.HasPrefix(a.EventType, reports)
+	return a.DeliveryID != "" && a.Delivery.Primary != stream && !strings.HasPrefix(a.EventType, reports)
 }
 
 func (p *Publisher) subscribed(sub fsm.Subscription, there bool) {

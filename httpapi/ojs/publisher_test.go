@@ -119,8 +119,8 @@ func publisher() (*Publisher, *router.Router, *eventServer, *observer.ObservedLo
 
 func attempt(r fsm.AttemptResult) fsm.Attempt {
 	return fsm.Attempt{
-		Wake:  fsm.Wake{Subscription: ofOJS.ID, Generation: ofOJS.Generation, Primary: "/ojs/jobs", Attempt: 2},
-		Began: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Took: 145 * time.Millisecond, Result: r, Status: 503,
+		Delivery: fsm.Delivery{Subscription: ofOJS.ID, Generation: ofOJS.Generation, Primary: "/ojs/jobs", Attempt: 2},
+		Began:    time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Took: 145 * time.Millisecond, Result: r, Status: 503,
 		Reason: "status 503", DeliveryID: "evt_1",
 	}
 }
@@ -161,10 +161,10 @@ func TestWhatIsPublished(t *testing.T) {
 			r := fsm.AttemptResult(i)
 			silent := slices.Repeat([]fsm.Attempt{attempt(r)}, 6)
 			silent[0].EventType = "webhook.delivered"
-			silent[1].Wake.Subscription = ofJSON.ID
-			silent[2].Wake.Generation = "of before"
-			silent[3].Wake.Subscription = "gone"
-			silent[4].Wake.Primary = p.cfg.Stream // whose events may not even be readable
+			silent[1].Delivery.Subscription = ofJSON.ID
+			silent[2].Delivery.Generation = "of before"
+			silent[3].Delivery.Subscription = "gone"
+			silent[4].Delivery.Primary = p.cfg.Stream // whose events may not even be readable
 			silent[5].DeliveryID = ""
 			for _, a := range silent {
 				router.Attempted(a)
@@ -273,7 +273,7 @@ func TestAnAppendIsNoLargerThanProxiesTake(t *testing.T) {
 		p, router, s, _ := publisher()
 		defer running(t, p)()
 		a := attempt(fsm.AttemptFailed)
-		a.Wake.Primary = "/" + strings.Repeat("&", fsm.MaxPathLen-1) // in JSON each has six bytes
+		a.Delivery.Primary = "/" + strings.Repeat("&", fsm.MaxPathLen-1) // in JSON each has six bytes
 		a.Reason = strings.Repeat("x", fsm.MaxReason)
 		for range 2 * eventsAtATime {
 			router.Attempted(a)

@@ -69,11 +69,11 @@ func (h *harness) states() {
 		GoneGrace: 30 * time.Second, GCAfter: 72 * time.Hour,
 	}
 	env := spec.Env{Now: now, WakeID: "w_1", Timing: timing}
-	wake := func(i int) (fsm.Consumer, fsm.WakeRef) {
+	wake := func(i int) (fsm.Consumer, fsm.DeliveryRef) {
 		id := fsm.ConsumerID(sub.ID, fmt.Sprintf("/a/%d", i))
 		c, _ := h.Store.Lookup(id)
 		c, e := spec.Observe(c, env, fmt.Sprintf("/a/%d", i), "0007")
-		return c, e.Wake.Ref()
+		return c, e.Delivery.Ref()
 	}
 	c, _ := wake(1)
 	h.Store.DB.PutConsumer(c)
@@ -108,7 +108,7 @@ func TestOperatorSeesWhatStepsAside(t *testing.T) {
 	env := spec.Env{Now: h.Clock(), WakeID: "w_1", AsideWakeID: "w_2", Timing: fsm.Timing{Waking: time.Minute}}
 	c, _ := h.Store.Lookup(fsm.ConsumerID(sub.ID, "/a/0"))
 	c, e := spec.Observe(c, env, "/a/0", "0007")
-	c, e = spec.Fail(c, env, e.Wake.Ref(), fsm.Failure{
+	c, e = spec.Fail(c, env, e.Delivery.Ref(), fsm.Failure{
 		Reason: "status 503", To: "0007", Within: "0006", Tail: "0007",
 		Profile: fsm.Subscription{Mode: fsm.ModePush, Ordering: fsm.OrderingNone}.WithDefaults().Profile(),
 	})

@@ -118,11 +118,12 @@ func TestOperatorRetriesASubscription(t *testing.T) {
 	store := h.Store.DB.Replica("other")
 	for i, path := range []string{"/a", "/b", "/c"} {
 		out, err := memstore.Link(t.Context(), store, sub, path, fsm.Start, "5")
-		if err != nil || len(out.Wakes) != 1 {
+		if err != nil || len(out.Deliveries) != 1 {
 			t.Fatal(out, err)
 		}
 		if i > 0 { // the first is out
-			if _, err := store.Fail(t.Context(), out.Wakes[0].Ref(), fsm.Failure{RetryAfter: time.Hour}); err != nil {
+			first := out.Deliveries[0].Ref()
+			if _, err := store.Fail(t.Context(), first, fsm.Failure{RetryAfter: time.Hour}); err != nil {
 				t.Fatal(err)
 			}
 		}

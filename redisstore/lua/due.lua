@@ -76,9 +76,9 @@ for _, id in ipairs(ids) do
   acted = acted + 1
   apart(act, id)
 end
-if #wakes > 0 then
+if #deliveries > 0 then
   local out = {}
-  for i, w in ipairs(wakes) do out[i] = w[1] .. ' ' .. int(w[13]) end
+  for i, w in ipairs(deliveries) do out[i] = w[1] .. ' ' .. int(w[13]) end
   redis.call('SET', P .. 'n:' .. NONCE, table.concat(out, ' '), 'PX', REPEATED)
 end
 return reply({ acted, outcome(), stopped })

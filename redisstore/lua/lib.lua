@@ -107,7 +107,7 @@ local SEEN = tonumber(table.remove(ARGV))
 local UNTRACED = table.remove(ARGV) == '1'
 
 -- What the caller of the script has to do (fsm.Outcome).
-local wakes, idle, hidden, gone, ended, left, quarantined = {}, {}, {}, {}, {}, {}, {}
+local deliveries, idle, hidden, gone, ended, left, quarantined = {}, {}, {}, {}, {}, {}, {}
 
 -- int writes a whole number as text: tostring() would write large ones as 1.79e+15. Redis takes numbers as they are, in
 -- calls and in replies. But in a call, a number costs Redis more than int does. A script writes the same time or epoch
@@ -471,12 +471,12 @@ end
 -- apart calls f for one of several consumers, so that an error with this one harms no other. If f fails, the wakes that
 -- it has asked for are dropped, because they are not stored.
 local function apart(f, id, ...)
-  local asked = #wakes
+  local asked = #deliveries
   local ok, result = pcall(f, id, ...)
   if ok then return result end
   local why = type(result) == 'table' and result.err or tostring(result)
   if not is_of_record(why) then error(result, 0) end
-  for i = #wakes, asked + 1, -1 do wakes[i] = nil end
+  for i = #deliveries, asked + 1, -1 do deliveries[i] = nil end
   quarantine(id, why)
 end
 
@@ -805,7 +805,7 @@ local function ask_for_attempt(c)
       if tonumber(epoch) == c.epoch then span = tonumber(n) end
     end
   end
-  wakes[#wakes + 1] = {
+  deliveries[#deliveries + 1] = {
     c.id, c.sub, c.gen, c.primary, c.epoch, c.wake, c.attempt, streams(c), c.woke, born, attempt, span, c.handed, nudged, replay,
   }
 end
@@ -1404,7 +1404,7 @@ local function is_of(letter, id) return id == '' or letter and receiver_of(lette
 -- or_nil returns a list for a reply. An empty list becomes false, which is nil in the reply and costs Redis less.
 local function or_nil(list) return #list > 0 and list end
 
-local function outcome() return { or_nil(wakes), or_nil(idle), or_nil(hidden), or_nil(gone), or_nil(ended), or_nil(left), or_nil(quarantined) } end
+local function outcome() return { or_nil(deliveries), or_nil(idle), or_nil(hidden), or_nil(gone), or_nil(ended), or_nil(left), or_nil(quarantined) } end
 
 -- reply returns the reply of a script: its own, and the watermark. Function unchanged is for scripts that change
 -- nothing on which other replicas act.

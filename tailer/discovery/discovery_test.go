@@ -57,7 +57,7 @@ func (nobody) Invalidate(string)            {}
 func (nobody) Knew(string) bool             { return false }
 func (nobody) Deleted(string)               {}
 func (nobody) ReportWrite(string, Evidence) {}
-func (nobody) Deliver([]fsm.Wake)           {}
+func (nobody) Deliver([]fsm.Delivery)       {}
 func (nobody) Idle([]string)                {}
 func (nobody) Hidden(string)                {}
 

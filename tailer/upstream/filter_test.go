@@ -136,7 +136,7 @@ func TestAFilterPassesOverMuchInFewBatches(t *testing.T) {
 // filter, however the reader goes and whatever is aside.
 func TestAFilteredWalkHasWhatMatches(t *testing.T) {
 	const n = 30
-	wake := fsm.Wake{Generation: "g", Primary: "/a"}
+	wake := fsm.Delivery{Generation: "g", Primary: "/a"}
 	for _, kept := range []bool{true, false} {
 		c := testClient(t, messages(n).ServeHTTP, "", nil)
 		rapid.Check(t, func(t *rapid.T) {
@@ -191,7 +191,7 @@ func TestAFilterWhereEventsHaveNumbers(t *testing.T) {
 			s.Publish("a", strconv.Itoa(from+i))
 		}
 	}
-	wake := fsm.Wake{Generation: "g", Primary: "/a"}
+	wake := fsm.Delivery{Generation: "g", Primary: "/a"}
 	read := func(at fsm.Offset, matches func([]byte) bool, most int) fsm.Batch {
 		t.Helper()
 		b, err := c.ReadBatch(t.Context(), "r", "/a", at, "", most, 0, matches)
@@ -246,7 +246,7 @@ func TestWhatIsReadAgainIsAsMuch(t *testing.T) {
 			_, _ = io.WriteString(w, part)
 		}
 	}, "", nil)
-	wake := fsm.Wake{Generation: "g", Primary: "/a"}
+	wake := fsm.Delivery{Generation: "g", Primary: "/a"}
 	read := func(reader string, span int64, matches func([]byte) bool) fsm.Batch {
 		t.Helper()
 		b, err := c.ReadBatch(t.Context(), reader, "/a", "1", "", 2, span, matches)

@@ -86,7 +86,7 @@ var brokenReplays = []harness.BrokenScript{
 	},
 	{
 		Name: "a replay does not say that it is one", File: "dispatcher/format/push.go",
-		Old: "if d.Wake.Replay {", New: "if d.Wake.Replay && d.Wake.Primary == \"\" {",
+		Old: "if d.Delivery.Replay {", New: "if d.Delivery.Replay && d.Delivery.Primary == \"\" {",
 	},
 	{
 		Name: "events that were refused for good leave no dead letter", File: "dispatcher/push.go",

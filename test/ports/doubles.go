@@ -200,8 +200,8 @@ func (r *Recorder) Idle(paths []string) { r.Note("idle %v", paths) }
 func (r *Recorder) Hidden(path string) { r.Note("gone %s", path) }
 
 // Deliver implements router.Deliverer.
-func (r *Recorder) Deliver(wakes []fsm.Wake) {
-	for _, w := range wakes {
+func (r *Recorder) Deliver(deliveries []fsm.Delivery) {
+	for _, w := range deliveries {
 		r.Note("deliver %s %d", w.Consumer, w.Epoch)
 	}
 }

@@ -26,7 +26,7 @@ type Memory struct {
 	// HiddenStreams is which streams Hide was called for.
 	HiddenStreams []string
 	// Begun is what the next callback finds left to do, whatever becomes of it: wakes for a stream that was made anew.
-	Begun []fsm.Wake
+	Begun []fsm.Delivery
 }
 
 // Callback adds Begun to what there is left to do.
@@ -34,7 +34,7 @@ func (m *Memory) Callback(ctx context.Context, cb fsm.Callback) (fsm.CallbackRep
 	reply, err := m.Store.Callback(ctx, cb)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	reply.Wakes = append(reply.Wakes, m.Begun...)
+	reply.Deliveries = append(reply.Deliveries, m.Begun...)
 	m.Begun = nil
 	return reply, err
 }

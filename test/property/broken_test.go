@@ -108,11 +108,11 @@ var brokenPushes = []harness.BrokenScript{
 		Old: "c.attempt > 1 and now < (nudged_of(c)) and 1 or 0", New: "0",
 	},
 	{
-		Name: "a probe counts", File: "redisstore/lua/probe_wake.lua",
+		Name: "a probe counts", File: "redisstore/lua/probe_delivery.lua",
 		Old: "set_nudged(c, c.due, true)", New: "",
 	},
 	{
-		Name: "a probe of what is overdue does not count", File: "redisstore/lua/probe_wake.lua",
+		Name: "a probe of what is overdue does not count", File: "redisstore/lua/probe_delivery.lua",
 		Old: "elseif c.parked == 0 then", New: "else",
 	},
 	{
@@ -132,11 +132,11 @@ var brokenPushes = []harness.BrokenScript{
 		Old: "  c.due = now\n", New: "",
 	},
 	{
-		Name: "a wake is retried that is over", File: "redisstore/lua/retry_wake.lua",
+		Name: "a wake is retried that is over", File: "redisstore/lua/retry_delivery.lua",
 		Old: "current(record, ARGV[A], ARGV[A + 1], ARGV[A + 2])", New: "record(ARGV[A])",
 	},
 	{
-		Name: "a wake is retried in vain", File: "redisstore/lua/retry_wake.lua",
+		Name: "a wake is retried in vain", File: "redisstore/lua/retry_delivery.lua",
 		Old: "c.due = now\n", New: "",
 	},
 	{

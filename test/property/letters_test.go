@@ -57,7 +57,7 @@ func (h *history) leaveLetter() {
 		}
 	}
 	for tries := 3; tries > 0 && left < 2; tries-- {
-		out := slices.IndexFunc(h.refs, func(wake fsm.Wake) bool {
+		out := slices.IndexFunc(h.refs, func(wake fsm.Delivery) bool {
 			c, there := h.db.Consumer(wake.Consumer)
 			return there && spec.Out(c, wake.Ref())
 		})

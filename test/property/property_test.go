@@ -91,7 +91,7 @@ type history struct {
 	failovers int // of the store
 	calls     int
 	// refs are the delivery attempts handed out so far, in order.
-	refs []fsm.Wake
+	refs []fsm.Delivery
 	// epochs and wakeIDs are what S1 and S2 are checked by; acked what S4 is.
 	epochs  map[string]int64
 	wakeIDs map[string]string
@@ -297,10 +297,10 @@ func (h *history) same(what string, got, want any) {
 // outcome compares what a script and a transition ask their caller to do, and checks the wakes.
 func (h *history) outcome(what string, got, want fsm.Outcome) {
 	for _, o := range []*fsm.Outcome{&got, &want} {
-		for i := range o.Wakes { // that is of this process's clock
-			o.Wakes[i].Asked = time.Time{}
+		for i := range o.Deliveries { // that is of this process's clock
+			o.Deliveries[i].Asked = time.Time{}
 		}
-		slices.SortFunc(o.Wakes, func(a, b fsm.Wake) int { return strings.Compare(a.Consumer, b.Consumer) })
+		slices.SortFunc(o.Deliveries, func(a, b fsm.Delivery) int { return strings.Compare(a.Consumer, b.Consumer) })
 		slices.Sort(o.Idle)
 		slices.Sort(o.Hidden)
 		slices.SortFunc(o.Removed, func(a, b fsm.Removal) int { return strings.Compare(a.Consumer, b.Consumer) })
@@ -314,7 +314,7 @@ func (h *history) outcome(what string, got, want fsm.Outcome) {
 			h.givenUp(what, g)
 		}
 	}
-	for _, wake := range got.Wakes {
+	for _, wake := range got.Deliveries {
 		h.sent[wake.Consumer], h.attempts[wake.Consumer] = h.draw.Now, wake.Attempt
 		if h.away[wake.Consumer] {
 			delete(h.away, wake.Consumer)
@@ -343,8 +343,8 @@ func (h *history) outcome(what string, got, want fsm.Outcome) {
 		token := h.tokens.Mint(wake.Consumer, wake.Generation, wake.Epoch, h.draw.Now)
 		f, err := format.Of(fsm.Subscription{ID: wake.Subscription}.WithDefaults())
 		h.must(err)
-		header, body, err := f.Request(format.Delivery{
-			Wake: wake, PublicURL: "http://reveille.test", Token: token, Secret: secret, At: h.draw.Now,
+		header, body, err := f.Request(format.Content{
+			Delivery: wake, PublicURL: "http://reveille.test", Token: token, Secret: secret, At: h.draw.Now,
 		})
 		h.must(err)
 		signature := header.Get(format.SignatureHeader)
@@ -645,7 +645,7 @@ func (h *history) resumed(id string) {
 }
 
 // heldBack is an attempt that is due and not begun, as that of a subscription that is paused. Some are resumed.
-func (h *history) heldBack(wake fsm.Wake) {
+func (h *history) heldBack(wake fsm.Delivery) {
 	h.parked(wake.Ref(), fsm.BlockedPaused, time.Hour)
 	if h.calls%4 > 0 {
 		h.agree("an attempt is held back")
@@ -654,7 +654,7 @@ func (h *history) heldBack(wake fsm.Wake) {
 	}
 }
 
-func (h *history) parked(r fsm.WakeRef, why fsm.BlockReason, wait time.Duration) {
+func (h *history) parked(r fsm.DeliveryRef, why fsm.BlockReason, wait time.Duration) {
 	got, err := h.store.Park(h.ctx, r, why, wait)
 	h.must(err)
 	want, err := h.spec.Park(h.ctx, r, why, wait)
@@ -785,9 +785,9 @@ func (h *history) probeWake(sub fsm.Subscription) {
 	_, _, want, err := h.spec.LongestWaiting(h.ctx, sub, time.Time{})
 	h.must(err)
 	h.same("whether an attempt waits", got, want)
-	waited, err := h.store.ProbeWake(h.ctx, r)
+	waited, err := h.store.ProbeDelivery(h.ctx, r)
 	h.must(err)
-	want, err = h.spec.ProbeWake(h.ctx, r)
+	want, err = h.spec.ProbeDelivery(h.ctx, r)
 	h.must(err)
 	h.same("whether a probe is carried", waited, want)
 	if got != waited {
@@ -798,7 +798,7 @@ func (h *history) probeWake(sub fsm.Subscription) {
 // flaps is an endpoint that is down, and then up again and again: what was released fails, is held back or is taken.
 func (h *history) flaps() {
 	sub := rapid.SampledFrom(h.subs).Draw(h.t, "subscription")
-	fails := func(wake fsm.Wake, f fsm.Failure) {
+	fails := func(wake fsm.Delivery, f fsm.Failure) {
 		f.Reason, f.Profile = "status 503", h.profile(wake)
 		if h.aside && rapid.Bool().Draw(h.t, "with what it has brought") {
 			f.To, f.Within, f.Tail = h.brought(wake)
@@ -880,9 +880,9 @@ func (h *history) retryWake() {
 	}
 	wake := rapid.SampledFrom(h.refs).Draw(h.t, "wake")
 	sub := fsm.Subscription{ID: wake.Subscription, Generation: wake.Generation, Webhook: "https://example.com"}
-	got, err := h.store.RetryWake(h.ctx, sub, wake.Ref())
+	got, err := h.store.RetryDelivery(h.ctx, sub, wake.Ref())
 	h.must(err)
-	want, err := h.spec.RetryWake(h.ctx, sub, wake.Ref())
+	want, err := h.spec.RetryDelivery(h.ctx, sub, wake.Ref())
 	h.must(err)
 	h.same("whether an attempt is made at once", got, want)
 }
@@ -920,9 +920,9 @@ func (h *history) dueAt(deadline bool) {
 }
 
 // ref is a delivery attempt from the history, mostly the latest, sometimes with a part of another.
-func (h *history) ref() fsm.Wake {
+func (h *history) ref() fsm.Delivery {
 	if len(h.refs) == 0 {
-		return fsm.Wake{Consumer: "one:%2Fa", Primary: "/a", Epoch: 1, WakeID: "w_none", Attempt: 1}
+		return fsm.Delivery{Consumer: "one:%2Fa", Primary: "/a", Epoch: 1, WakeID: "w_none", Attempt: 1}
 	}
 	i := len(h.refs) - 1 - min(len(h.refs)-1, rapid.SampledFrom([]int{0, 0, 0, 0, 1, 1, 2, 3, 8}).Draw(h.t, "back"))
 	wake := h.refs[i]
@@ -994,7 +994,7 @@ func (h *history) answer() {
 				if c.Deadline.After(h.draw.Now) {
 					h.draw.Now = c.Deadline
 				}
-				was := slices.IndexFunc(h.refs, func(w fsm.Wake) bool { return spec.Out(c, w.Ref()) })
+				was := slices.IndexFunc(h.refs, func(w fsm.Delivery) bool { return spec.Out(c, w.Ref()) })
 				h.dueAt(false)
 				h.newNonce()
 				by := h.refs[len(h.refs)-1]
@@ -1009,7 +1009,7 @@ func (h *history) answer() {
 }
 
 // failed reports that an attempt has failed.
-func (h *history) failed(wake fsm.Wake, f fsm.Failure) {
+func (h *history) failed(wake fsm.Delivery, f fsm.Failure) {
 	if f.Tail != "" {
 		h.unsettled[wake.Primary] = true
 	}
@@ -1021,7 +1021,7 @@ func (h *history) failed(wake fsm.Wake, f fsm.Failure) {
 }
 
 // profile is that of the wake's subscription, or that of another: the subscription may have been changed.
-func (h *history) profile(wake fsm.Wake) fsm.Profile {
+func (h *history) profile(wake fsm.Delivery) fsm.Profile {
 	subs := slices.Clone(h.subs)
 	if rapid.IntRange(0, 3).Draw(h.t, "profile") > 0 {
 		subs = slices.DeleteFunc(subs, func(s fsm.Subscription) bool { return s.ID != wake.Subscription })
@@ -1033,11 +1033,11 @@ func (h *history) profile(wake fsm.Wake) fsm.Profile {
 }
 
 // deliver has an attempt bring what reading a stream has shown: some of it, all of it, or more than is noted.
-func (h *history) deliver(wake fsm.Wake) {
+func (h *history) deliver(wake fsm.Delivery) {
 	h.delivers(wake, h.aside && rapid.Bool().Draw(h.t, "dead"))
 }
 
-func (h *history) delivers(wake fsm.Wake, dead bool) {
+func (h *history) delivers(wake fsm.Delivery, dead bool) {
 	d := fsm.Delivered{
 		Path: wake.Primary, Profile: h.profile(wake), Unsent: rapid.IntRange(0, 3).Draw(h.t, "unsent") == 0,
 	}
@@ -1054,7 +1054,7 @@ func (h *history) delivers(wake fsm.Wake, dead bool) {
 }
 
 // reports says what has become of what an attempt has brought.
-func (h *history) reports(wake fsm.Wake, d fsm.Delivered) {
+func (h *history) reports(wake fsm.Delivery, d fsm.Delivered) {
 	h.unsettled[d.Path] = true
 	got, err := h.store.Deliver(h.ctx, wake.Ref(), d)
 	h.must(err)
@@ -1067,7 +1067,7 @@ func (h *history) reports(wake fsm.Wake, d fsm.Delivered) {
 }
 
 // brought is what reading the stream of an attempt has shown.
-func (h *history) brought(wake fsm.Wake) (to, within, tail fsm.Offset) {
+func (h *history) brought(wake fsm.Delivery) (to, within, tail fsm.Offset) {
 	for _, s := range wake.Streams {
 		if s.Path != wake.Primary {
 			continue
@@ -1090,7 +1090,7 @@ func (h *history) brought(wake fsm.Wake) (to, within, tail fsm.Offset) {
 	return to, within, tail
 }
 
-func (h *history) finish(wake fsm.Wake) {
+func (h *history) finish(wake fsm.Delivery) {
 	got, err := h.store.Finish(h.ctx, wake.Ref(), wake.Streams)
 	h.must(err)
 	want, err := h.spec.Finish(h.ctx, wake.Ref(), wake.Streams)
@@ -1099,7 +1099,7 @@ func (h *history) finish(wake fsm.Wake) {
 }
 
 // callbackOf is a callback of a wake that asks for nothing.
-func (h *history) callbackOf(wake fsm.Wake) fsm.Callback {
+func (h *history) callbackOf(wake fsm.Delivery) fsm.Callback {
 	return fsm.Callback{
 		Consumer: wake.Ref().Consumer, Primary: wake.Primary, Generation: wake.Generation, Epoch: wake.Epoch,
 		TokenEpoch: wake.Epoch, MaxStreams: 2, Tails: map[string]fsm.Offset{},

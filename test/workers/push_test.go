@@ -21,8 +21,8 @@ func TestEventsAreSignedSoThatOthersCanVerifyThem(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		header, body, err := f.Request(format.Delivery{
-			Wake: fsm.Wake{Primary: "/a"}, ID: "evt_1_3-4", Secret: secret, At: now, Batch: fsm.Batch{
+		header, body, err := f.Request(format.Content{
+			Delivery: fsm.Delivery{Primary: "/a"}, ID: "evt_1_3-4", Secret: secret, At: now, Batch: fsm.Batch{
 				JSON: true, Events: [][]byte{[]byte(`{"text":"é €"}`), []byte("2")}, From: fsm.Offset("1").At(3, "2"),
 			},
 		})

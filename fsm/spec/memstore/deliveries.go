@@ -60,7 +60,7 @@ func (s *Store) NextDue(ctx context.Context, partitions []int) (next []time.Dura
 
 // transit runs a transition of one consumer, unless it is gone.
 func (s *Store) transit(
-	ctx context.Context, r fsm.WakeRef, f func(fsm.Consumer, spec.Env) (fsm.Consumer, spec.Effects),
+	ctx context.Context, r fsm.DeliveryRef, f func(fsm.Consumer, spec.Env) (fsm.Consumer, spec.Effects),
 	method string, args ...any,
 ) (o fsm.Outcome, err error) {
 	err = s.do(ctx, func(t *tx) {
@@ -74,7 +74,7 @@ func (s *Store) transit(
 }
 
 // Fail implements dispatcher.DeliveryStore.
-func (s *Store) Fail(ctx context.Context, r fsm.WakeRef, f fsm.Failure) (o fsm.Outcome, err error) {
+func (s *Store) Fail(ctx context.Context, r fsm.DeliveryRef, f fsm.Failure) (o fsm.Outcome, err error) {
 	err = s.do(ctx, func(t *tx) {
 		p := t.home(r.Consumer.Home)
 		c, there := p.consumers[r.Consumer.ID]
@@ -95,7 +95,7 @@ func (s *Store) Fail(ctx context.Context, r fsm.WakeRef, f fsm.Failure) (o fsm.O
 
 // Park implements dispatcher.DeliveryStore.
 func (s *Store) Park(
-	ctx context.Context, r fsm.WakeRef, why fsm.BlockReason, wait time.Duration,
+	ctx context.Context, r fsm.DeliveryRef, why fsm.BlockReason, wait time.Duration,
 ) (fsm.Outcome, error) {
 	return s.transit(ctx, r, func(c fsm.Consumer, env spec.Env) (fsm.Consumer, spec.Effects) {
 		return spec.Park(c, env, r, why, wait)
@@ -103,28 +103,28 @@ func (s *Store) Park(
 }
 
 // Begin implements dispatcher.DeliveryStore.
-func (s *Store) Begin(ctx context.Context, r fsm.WakeRef, by string) (fsm.Outcome, error) {
+func (s *Store) Begin(ctx context.Context, r fsm.DeliveryRef, by string) (fsm.Outcome, error) {
 	return s.transit(ctx, r, func(c fsm.Consumer, env spec.Env) (fsm.Consumer, spec.Effects) {
 		return spec.Begin(c, env, r, by)
 	}, "Begin", r, by)
 }
 
 // Accept implements dispatcher.DeliveryStore.
-func (s *Store) Accept(ctx context.Context, r fsm.WakeRef) (fsm.Outcome, error) {
+func (s *Store) Accept(ctx context.Context, r fsm.DeliveryRef) (fsm.Outcome, error) {
 	return s.transit(ctx, r, func(c fsm.Consumer, env spec.Env) (fsm.Consumer, spec.Effects) {
 		return spec.Accept(c, env, r)
 	}, "Accept", r)
 }
 
 // Finish implements dispatcher.DeliveryStore.
-func (s *Store) Finish(ctx context.Context, r fsm.WakeRef, seen []fsm.StreamTail) (fsm.Outcome, error) {
+func (s *Store) Finish(ctx context.Context, r fsm.DeliveryRef, seen []fsm.StreamTail) (fsm.Outcome, error) {
 	return s.transit(ctx, r, func(c fsm.Consumer, env spec.Env) (fsm.Consumer, spec.Effects) {
 		return spec.Finish(c, env, r, seen)
 	}, "Finish", r, seen)
 }
 
 // Deliver implements dispatcher.DeliveryStore.
-func (s *Store) Deliver(ctx context.Context, r fsm.WakeRef, d fsm.Delivered) (o fsm.Outcome, err error) {
+func (s *Store) Deliver(ctx context.Context, r fsm.DeliveryRef, d fsm.Delivered) (o fsm.Outcome, err error) {
 	err = s.do(ctx, func(t *tx) {
 		p := t.home(r.Consumer.Home)
 		c, there := p.consumers[r.Consumer.ID]

@@ -97,7 +97,7 @@ func (s *Store) ProbeEndpoint(
 // LongestWaiting implements dispatcher.EndpointStore.
 func (s *Store) LongestWaiting(
 	ctx context.Context, sub fsm.Subscription, after time.Time,
-) (ref fsm.WakeRef, since time.Time, ok bool, err error) {
+) (ref fsm.DeliveryRef, since time.Time, ok bool, err error) {
 	err = s.do(ctx, func(t *tx) {
 		failed := false
 		t.each(sub, func(p *partition, c fsm.Consumer) {
@@ -105,7 +105,7 @@ func (s *Store) LongestWaiting(
 			_, waits := spec.Probe(c, t.env(p, c.ID))
 			if waits && c.WokeAt.After(after) &&
 				(!ok || failed && !again || failed == again && c.WokeAt.Before(since)) {
-				ref = fsm.WakeRef{Consumer: c.Ref(), Epoch: c.Epoch, WakeID: c.WakeID}
+				ref = fsm.DeliveryRef{Consumer: c.Ref(), Epoch: c.Epoch, WakeID: c.WakeID}
 				since, failed, ok = c.WokeAt, again, true
 			}
 		})
@@ -113,11 +113,11 @@ func (s *Store) LongestWaiting(
 	return ref, since, ok, err
 }
 
-// ProbeWake implements dispatcher.EndpointStore.
-func (s *Store) ProbeWake(ctx context.Context, r fsm.WakeRef) (waited bool, err error) {
+// ProbeDelivery implements dispatcher.EndpointStore.
+func (s *Store) ProbeDelivery(ctx context.Context, r fsm.DeliveryRef) (waited bool, err error) {
 	err = s.do(ctx, func(t *tx) {
 		waited = t.hasten(r, spec.Probe)
-	}, "ProbeWake", r)
+	}, "ProbeDelivery", r)
 	return waited, err
 }
 

@@ -69,8 +69,8 @@ func TestADatabaseThatLosesItsLastChangesCountsALossAndHandsOutNoEpochTwice(t *t
 	if err != nil {
 		t.Fatal(err)
 	}
-	if second.Wakes[0].Epoch <= first.Wakes[0].Epoch {
-		t.Errorf("epoch %d came after %d", second.Wakes[0].Epoch, first.Wakes[0].Epoch)
+	if second.Deliveries[0].Epoch <= first.Deliveries[0].Epoch {
+		t.Errorf("epoch %d came after %d", second.Deliveries[0].Epoch, first.Deliveries[0].Epoch)
 	}
 }
 

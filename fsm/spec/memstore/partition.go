@@ -196,10 +196,10 @@ func (p *partition) raise(path string, tail fsm.Offset, closed bool) {
 
 // put stores what a transition returned and adds its effects to an outcome.
 func (t *tx) put(p *partition, c fsm.Consumer, e spec.Effects, o *fsm.Outcome) {
-	if e.Wake != nil {
-		w := *e.Wake
+	if e.Delivery != nil {
+		w := *e.Delivery
 		w.Asked = t.asked
-		o.Wakes = append(o.Wakes, w)
+		o.Deliveries = append(o.Deliveries, w)
 	}
 	if e.Idled {
 		o.Idle = append(o.Idle, slices.Sorted(maps.Keys(c.Links))...)

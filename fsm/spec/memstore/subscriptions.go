@@ -257,17 +257,17 @@ func (s *Store) RetrySubscription(ctx context.Context, id string) (n int, err er
 	return n, err
 }
 
-// RetryWake implements control.Store.
-func (s *Store) RetryWake(ctx context.Context, sub fsm.Subscription, r fsm.WakeRef) (waited bool, err error) {
+// RetryDelivery implements control.Store.
+func (s *Store) RetryDelivery(ctx context.Context, sub fsm.Subscription, r fsm.DeliveryRef) (waited bool, err error) {
 	err = s.do(ctx, func(t *tx) {
 		t.retryEndpoint(s, sub)
 		waited = t.hasten(r, spec.Retry)
-	}, "RetryWake", sub.ID, r)
+	}, "RetryDelivery", sub.ID, r)
 	return waited, err
 }
 
 // hasten makes a transition of a consumer that waits, unless it is in another wake.
-func (t *tx) hasten(r fsm.WakeRef, f func(fsm.Consumer, spec.Env) (fsm.Consumer, bool)) (waited bool) {
+func (t *tx) hasten(r fsm.DeliveryRef, f func(fsm.Consumer, spec.Env) (fsm.Consumer, bool)) (waited bool) {
 	p := t.home(r.Consumer.Home)
 	c, there := p.consumers[r.Consumer.ID]
 	if !there || !spec.Current(c, r) {

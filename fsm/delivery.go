@@ -6,16 +6,16 @@ import (
 	"time"
 )
 
-// StreamTail is a stream of a wake: where its consumer stands and where the stream ends.
+// StreamTail is a stream of a delivery: where its consumer stands and where the stream ends.
 type StreamTail struct {
 	Path  string
 	Acked Offset
 	Tail  Offset
 }
 
-// Wake is one delivery attempt that its receiver makes now. Every attempt of a wake cycle has the same Epoch and
-// WakeID. Offsets and tails are as they were when the attempt was handed out.
-type Wake struct {
+// Delivery is what the store hands out for one attempt, which its receiver makes now: a wake, or a push. Every attempt
+// of a wake cycle has the same Epoch and WakeID. Offsets and tails are as they were when the attempt was handed out.
+type Delivery struct {
 	Consumer     string
 	Subscription string
 	Generation   string
@@ -32,7 +32,7 @@ type Wake struct {
 	Patience time.Duration
 	// Nudged is true if a failure of the attempt does not count (Consumer.Nudged).
 	Nudged bool
-	// Replay is true if the wake replays a dead letter, or a span of its stream.
+	// Replay is true if it replays a dead letter, or a span of its stream.
 	Replay bool
 	// Span is the number of events that the attempts before have brought, or of bytes in a stream that is not JSON. It
 	// is 0 if no attempt has brought any. A further attempt brings no more, so that no event has only the last attempt.
@@ -49,33 +49,33 @@ type Wake struct {
 // GoodUntil is until when the attempt may begin as it was handed out, by the clock of Asked. Until then its deadline is
 // far enough away that the endpoint has its time. Later the store is asked anew (spec.Begin). The argument waking is
 // Timing.Waking.
-func (w Wake) GoodUntil(waking time.Duration) time.Time {
-	if w.Patience > 0 {
-		return w.Asked.Add(min(AttemptMargin, w.Patience) / 2)
+func (d Delivery) GoodUntil(waking time.Duration) time.Time {
+	if d.Patience > 0 {
+		return d.Asked.Add(min(AttemptMargin, d.Patience) / 2)
 	}
-	return w.Asked.Add(waking / 2)
+	return d.Asked.Add(waking / 2)
 }
 
 // Ref names the delivery attempt in the transitions that follow from it. A transition whose Ref is not the current
 // one changes nothing.
-func (w Wake) Ref() WakeRef {
-	return WakeRef{
-		Consumer: ConsumerRef{ID: w.Consumer, Home: w.Primary}, Epoch: w.Epoch, WakeID: w.WakeID,
-		Attempt: w.Attempt, Handed: w.Handed,
+func (d Delivery) Ref() DeliveryRef {
+	return DeliveryRef{
+		Consumer: ConsumerRef{ID: d.Consumer, Home: d.Primary}, Epoch: d.Epoch, WakeID: d.WakeID,
+		Attempt: d.Attempt, Handed: d.Handed,
 	}
 }
 
 // End is the position behind which a delivery of the wake brings nothing; empty if there is no end.
-func (w Wake) End() Offset {
-	if _, aside := AsideOf(w.Consumer); !aside {
+func (d Delivery) End() Offset {
+	if _, aside := AsideOf(d.Consumer); !aside {
 		return ""
 	}
-	return w.Streams[0].Tail
+	return d.Streams[0].Tail
 }
 
 // At is where the consumer stands in one of its streams; Start if it has no such stream.
-func (w Wake) At(path string) Offset {
-	for _, s := range w.Streams {
+func (d Delivery) At(path string) Offset {
+	for _, s := range d.Streams {
 		if s.Path == path {
 			return s.Acked
 		}
@@ -83,9 +83,9 @@ func (w Wake) At(path string) Offset {
 	return Start
 }
 
-// WakeRef names one delivery attempt of one wake cycle. Handed tells it from an attempt with the same Attempt that was
-// taken back.
-type WakeRef struct {
+// DeliveryRef names one delivery attempt of one wake cycle. Handed tells it from an attempt with the same Attempt that
+// was taken back.
+type DeliveryRef struct {
 	Consumer        ConsumerRef
 	Epoch           int64
 	WakeID          string
@@ -134,9 +134,9 @@ const MaxReason = 200
 const ReasonTimeout = "no answer in time"
 
 // Triggered returns the paths of a wake's streams that have pending events (webhook spec, triggered_by).
-func (w Wake) Triggered() []string {
+func (d Delivery) Triggered() []string {
 	paths := []string{}
-	for _, s := range w.Streams {
+	for _, s := range d.Streams {
 		if (Link{Acked: s.Acked, Tail: s.Tail}).Pending() {
 			paths = append(paths, s.Path)
 		}
