@@ -129,7 +129,7 @@ func (d *Dispatcher) askAll(
 		if d.asks.full() {
 			return next, true
 		}
-		ends, wait := d.asks.begin(sub, d.endpointOf(sub), time.Now())
+		ends, wait := d.asks.begin(sub, sub.Origin(), time.Now())
 		if ends == nil {
 			next = min(next, wait)
 			continue
@@ -212,13 +212,6 @@ func (a *asks) taken(endpoint string, turns fsm.Turns, used int, limit fsm.Limit
 	a.gates[endpoint] = askGate{opens: opens, until: opens.Add(limit.Keep()), free: turns.N - used}
 }
 
-func (d *Dispatcher) endpointOf(sub fsm.Subscription) string {
-	if t, err := d.guard.parseTarget(sub.Webhook); err == nil {
-		return t.origin()
-	}
-	return ""
-}
-
 // AskConsent asks the endpoint of a subscription for its consent now, and returns the subscription with what came of
 // it.
 func (d *Dispatcher) AskConsent(ctx context.Context, sub fsm.Subscription) (fsm.Subscription, error) {
@@ -276,7 +269,7 @@ func nextAsk(sub fsm.Subscription, asked time.Time) time.Time {
 // takeAskTurn waits for the turn of a request at its endpoint. It returns false if that takes too long, or if the
 // endpoint has asked to wait. Who asks anyway does not wait behind those that are due.
 func (d *Dispatcher) takeAskTurn(ctx context.Context, sub fsm.Subscription, anyway bool) (bool, error) {
-	endpoint := d.endpointOf(sub)
+	endpoint := sub.Origin()
 	if wait, _ := d.cfg.Store.Endpoints().Paused(sub); wait > 0 {
 		return false, nil
 	}

@@ -47,11 +47,10 @@ func (d *Dispatcher) limitsOf(sub fsm.Subscription) (limits []fsm.Limit) {
 	if d.cfg.MaxRate == 0 && d.cfg.Consent == fsm.ConsentOff {
 		return limits
 	}
-	t, err := d.guard.parseTarget(sub.Webhook)
-	if err != nil {
-		return limits
+	if origin := sub.Origin(); origin != "" {
+		limits = append(limits, d.endpointLimits(sub, origin)...)
 	}
-	return append(limits, d.endpointLimits(sub, t.origin())...)
+	return limits
 }
 
 // gateOf returns the gate of a subscription that has limits. r.mu is held.

@@ -477,38 +477,6 @@ func TestAStoreThatDoesNotAnswerForARate(t *testing.T) {
 	})
 }
 
-// TestAnEndpointHasOneRateHoweverItIsWritten holds what counts as the same endpoint.
-func TestAnEndpointHasOneRateHoweverItIsWritten(t *testing.T) {
-	g := newGuard(true, nil, nil)
-	for _, same := range [][]string{
-		{
-			"https://example.com/a", "HTTPS://EXAMPLE.com/b?c", "https://example.com:443", "https://example.com.:0443/",
-			"https://ｅｘａｍｐｌｅ.com/", "https://example。com/",
-		},
-		{"http://example.com/a", "http://example.com:80/b"},
-		{"https://example.com:8443/"},
-		{"https://bücher.example/", "https://BÜCHER.example/", "https://xn--bcher-kva.example/"},
-		{
-			"https://93.184.216.34/", "https://[::ffff:93.184.216.34]/", "https://[::FFFF:5db8:d822]:443/",
-			"https://[0:0:0:0:0:ffff:5db8:d822]/", "https://[64:ff9b::5db8:d822]/", "https://[64:ff9b::93.184.216.34]/",
-		},
-		{"https://[2606:4700::1111]/", "https://[2606:4700:0:0:0:0:0:1111]:443/", "https://[2606:4700::0:1111]/"},
-	} {
-		seen := map[string]bool{}
-		for _, raw := range same {
-			target, err := g.parseTarget(raw)
-			if err != nil {
-				t.Errorf("%s: %v", raw, err)
-				continue
-			}
-			seen[target.origin()] = true
-		}
-		if len(seen) != 1 {
-			t.Errorf("%v are %v", same, seen)
-		}
-	}
-}
-
 // TestWhatIsDeliveredAgainYieldsAtAGate holds that replays and asides have one of four turns while others wait.
 func TestWhatIsDeliveredAgainYieldsAtAGate(t *testing.T) {
 	r, g := &rates{}, &gate{places: map[deliveryKey]*list.Element{}}

@@ -108,9 +108,6 @@ func (g *guard) parseTarget(raw string) (target, error) {
 	return t, nil
 }
 
-// origin is the scheme, host and port of the URL, in the same form however they are written.
-func (t target) origin() string { return fsm.Origin(t.url) }
-
 // requestURL returns a webhook URL as it goes into a request. In the path and the query, spaces, control characters and
 // bytes beyond ASCII are percent-encoded, as a browser does (RFC 3987, section 3.1). The rest stays as it was written.
 // net/http takes care of the host.

@@ -12,7 +12,8 @@ func TestAnOriginHasOneFormHoweverItIsWritten(t *testing.T) {
 		"http://example.com:80":             {"http://example.com/a", "http://example.com:80/b"},
 		"https://xn--bcher-kva.example:443": {"https://bücher.example/", "https://BÜCHER.example/"},
 		"https://93.184.216.34:443": {
-			"https://93.184.216.34/", "https://[::ffff:5db8:d822]/", "https://[64:ff9b::5db8:d822]/",
+			"https://93.184.216.34/", "https://[::FFFF:5db8:d822]/", "https://[::ffff:93.184.216.34]:443/",
+			"https://[0:0:0:0:0:ffff:5db8:d822]/", "https://[64:ff9b::5db8:d822]/", "https://[64:ff9b::93.184.216.34]/",
 		},
 		"https://[2606:4700::1111]:443": {"https://[2606:4700:0:0:0:0:0:1111]:443/"},
 		"":                              {"", "no URL", "https://", "https://a..b/", "https://%zz/"},
