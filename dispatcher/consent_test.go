@@ -3,6 +3,7 @@ package dispatcher
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -11,6 +12,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"reveille/fsm"
 )
@@ -446,6 +449,43 @@ func TestAnotherWebhookNeedsAnotherConsent(t *testing.T) {
 		pass(time.Second)
 		if len(a.to(hostA)) != 0 || len(a.to(hostB)) != 1 {
 			t.Errorf("%d and %d came", len(a.to(hostA)), len(a.to(hostB)))
+		}
+		f.stop()
+	})
+}
+
+// TestWhoHasAgreedIsCounted holds what the metrics say.
+func TestWhoHasAgreedIsCounted(t *testing.T) {
+	withConsent(t, fsm.ConsentRequire, func(a *consents) {
+		r := prometheus.NewRegistry()
+		f := a.start(func(c *Config) { c.Metrics = r })
+		a.answers(func(w http.ResponseWriter, r *http.Request) {
+			if r.Host == hostA {
+				agrees("*")(w, r)
+				return
+			}
+			agreesToAnother(w, r)
+		})
+		a.subscribe("s", hostA, 0)
+		a.subscribe("t", hostB, 0)
+		pass(5 * time.Second)
+		families, err := r.Gather()
+		got := map[string]float64{}
+		for _, family := range families {
+			if name := family.GetName(); strings.Contains(name, "_consent") {
+				for _, m := range family.GetMetric() {
+					value := m.GetGauge().GetValue() + m.GetCounter().GetValue()
+					got[name+" "+m.GetLabel()[0].GetValue()] = value
+				}
+			}
+		}
+		want := map[string]float64{
+			"reveille_consent_requests_total granted": 1, "reveille_consent_requests_total refused": 1,
+			"reveille_subscriptions_by_consent granted": 1, "reveille_subscriptions_by_consent refused": 1,
+			"reveille_subscriptions_by_consent pending": 0, "reveille_subscriptions_by_consent unsupported": 0,
+		}
+		if err != nil || !maps.Equal(got, want) {
+			t.Errorf("the metrics are %v, %v", got, err)
 		}
 		f.stop()
 	})
