@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"reveille/fsm"
-	"reveille/fsm/spec/memstore"
 	"reveille/redisstore"
 )
 
@@ -79,12 +78,7 @@ func TestAPauseIsStoredAndEndsWithAResumption(t *testing.T) {
 // not retire it. Another webhook does not resume it.
 func TestASubscriptionIsRetiredUntilItIsResumed(t *testing.T) {
 	t.Parallel()
-	db := memstore.New(memstore.Options{})
-	server := redisstore.EmptyRedis(t)
-	for name, replicas := range map[string][2]eitherStore{
-		"redis":  {open(t, server.URL, 4), open(t, server.URL, 4)},
-		"memory": {db.Replica("a"), db.Replica("b")},
-	} {
+	for name, replicas := range bothStores(t) {
 		t.Run(name, func(t *testing.T) {
 			ctx, one, two := t.Context(), replicas[0], replicas[1]
 			sub, _, err := one.CreateSubscription(ctx, subscription("s"))

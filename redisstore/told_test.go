@@ -31,16 +31,22 @@ type eitherStore interface {
 	Catalog() *cache.Catalog
 }
 
+// bothStores has two replicas of each store.
+func bothStores(t *testing.T) map[string][2]eitherStore {
+	t.Helper()
+	db := memstore.New(memstore.Options{})
+	server := redisstore.EmptyRedis(t)
+	return map[string][2]eitherStore{
+		"redis":  {open(t, server.URL, 4), open(t, server.URL, 4)},
+		"memory": {db.Replica("a"), db.Replica("b")},
+	}
+}
+
 // TestASubscriptionIsToldFromTheFirstRepetitionOn holds of both stores that whoever reads a version of the list after
 // somebody was told of a subscription that he has not created finds that in it.
 func TestASubscriptionIsToldFromTheFirstRepetitionOn(t *testing.T) {
 	t.Parallel()
-	db := memstore.New(memstore.Options{})
-	server := redisstore.EmptyRedis(t)
-	for name, replicas := range map[string][2]eitherStore{
-		"redis":  {open(t, server.URL, 4), open(t, server.URL, 4)},
-		"memory": {db.Replica("a"), db.Replica("b")},
-	} {
+	for name, replicas := range bothStores(t) {
 		t.Run(name, func(t *testing.T) {
 			ctx, creator, other := t.Context(), replicas[0], replicas[1]
 			told := func() (bool, int64) {
@@ -101,12 +107,7 @@ func TestAChangedSubscriptionIsMadeOfTheLatestForm(t *testing.T) {
 			return s, nil
 		}
 	}
-	db := memstore.New(memstore.Options{})
-	server := redisstore.EmptyRedis(t)
-	for name, replicas := range map[string][2]eitherStore{
-		"redis":  {open(t, server.URL, 4), open(t, server.URL, 4)},
-		"memory": {db.Replica("a"), db.Replica("b")},
-	} {
+	for name, replicas := range bothStores(t) {
 		t.Run(name, func(t *testing.T) {
 			ctx, a, b := t.Context(), replicas[0], replicas[1]
 			if _, err := a.ChangeSubscription(ctx, "s", describe("of none")); !errors.Is(err, fsm.ErrNotFound) {
