@@ -145,6 +145,9 @@ func TestAPauseHoldsForAnOriginOnAllReplicas(t *testing.T) {
 	later(30 * time.Second)
 	fails(asked, fsm.EndpointFailure{RetryAfter: 100 * time.Hour})
 	wants("after a failure of what was deleted", fsm.MaxRetryAfter, one, two)
+	if p, err := one.ProbeEndpoint(ctx, asked, time.Second); err != nil || p.Wait != fsm.MaxRetryAfter {
+		t.Errorf("a late delivery of what was deleted is %+v, %v, want it to wait as all others", p, err)
+	}
 	later(fsm.MaxRetryAfter)
 	wants("when it is over, for a new replica", 0) // the others have clocks of their own
 	fails(other, fsm.EndpointFailure{RetryAfter: time.Millisecond})

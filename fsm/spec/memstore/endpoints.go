@@ -84,7 +84,6 @@ func (s *Store) ReturnProbe(ctx context.Context, sub fsm.Subscription, slot time
 func (s *Store) ProbeEndpoint(
 	ctx context.Context, sub fsm.Subscription, patience time.Duration,
 ) (p fsm.Probe, err error) {
-	p.Allowed = true
 	err = s.do(ctx, func(t *tx) {
 		t.ofEndpoint(s, sub, func(e fsm.Endpoint, now time.Time) fsm.Endpoint {
 			e, p = spec.ProbeEndpoint(e, t.pauses[sub.Origin()], now, patience)
@@ -121,7 +120,7 @@ func (s *Store) ProbeDelivery(ctx context.Context, r fsm.DeliveryRef) (waited bo
 	return waited, err
 }
 
-// ofEndpoint runs a transition of the endpoint of a subscription, unless the subscription was deleted.
+// ofEndpoint runs a transition of the endpoint of a subscription.
 func (s *Store) ofEndpoint(
 	ctx context.Context, sub fsm.Subscription, f func(fsm.Endpoint, time.Time) fsm.Endpoint,
 	method string, args ...any,
@@ -129,16 +128,16 @@ func (s *Store) ofEndpoint(
 	return s.do(ctx, func(t *tx) { t.ofEndpoint(s, sub, f, false) }, method, args...)
 }
 
-// ofEndpoint runs a transition, which a replica has asked for. The argument told says that it tells the store of each
-// pause that the replica knows of.
+// ofEndpoint runs a transition, which a replica has asked for. Nothing is kept of a deleted subscription. The argument
+// told says that the transition tells the store of each pause that the replica knows of.
 func (t *tx) ofEndpoint(
 	s *Store, sub fsm.Subscription, f func(fsm.Endpoint, time.Time) fsm.Endpoint, told bool,
 ) {
 	e := t.endpoints[sub.Generation]
-	if there, listed := t.subs[sub.ID]; listed && there.Generation == sub.Generation {
-		if next := f(e.Endpoint, t.now()); next != e.Endpoint {
-			t.putEndpoint(fsm.EndpointState{Endpoint: next, Generation: sub.Generation})
-		}
+	there, listed := t.subs[sub.ID]
+	next := f(e.Endpoint, t.now())
+	if next != e.Endpoint && listed && there.Generation == sub.Generation {
+		t.putEndpoint(fsm.EndpointState{Endpoint: next, Generation: sub.Generation})
 	}
 	t.tellEndpoint(s, sub, told)
 }
