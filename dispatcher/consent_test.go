@@ -562,3 +562,57 @@ func TestARequestForConsentKeepsItsTurn(t *testing.T) {
 		f.stop()
 	})
 }
+
+// TestARequestForConsentWaitsForItsOrigin holds that a Retry-After holds for it, too, whoever was told.
+func TestARequestForConsentWaitsForItsOrigin(t *testing.T) {
+	withConsent(t, fsm.ConsentRequire, func(a *consents) {
+		a.answers(agrees("*"))
+		f := a.start(dueSeldom)
+		wait := fsm.EndpointFailure{Shown: true, RetryAfter: time.Hour}
+		if _, err := a.store.FailEndpoint(a.t.Context(), a.subscribe("told", hostA, 0), wait); err != nil {
+			t.Error(err)
+		}
+		asked := time.Now()
+		sub := a.subscribe("s", hostA+":080", 0)
+		pass(time.Minute)
+		if _, err := f.AskConsent(a.t.Context(), sub); !errors.Is(err, fsm.ErrNoTurn) {
+			t.Errorf("for an operator: %v", err)
+		}
+		a.subscribe("other", hostB, 0)
+		pass(time.Until(asked.Add(time.Hour - time.Millisecond)))
+		a.mu.Lock()
+		var hosts []string
+		for _, r := range a.requests {
+			hosts = append(hosts, r.Host)
+		}
+		a.mu.Unlock()
+		if !slices.Equal(hosts, []string{hostB}) {
+			t.Errorf("%q were asked, want %s alone", hosts, hostB)
+		}
+		pass(time.Minute)
+		if c := a.consent("s"); c.State != fsm.ConsentGranted {
+			t.Errorf("after that: %+v", c)
+		}
+		f.stop()
+	})
+}
+
+// TestDailyRequestsForConsentAreSpread holds that what was asked for at once is not asked for at once again.
+func TestDailyRequestsForConsentAreSpread(t *testing.T) {
+	const all, parts = 1000, 10
+	var in [parts]int
+	asked := time.UnixMilli(1_790_000_000_000)
+	for i := range all {
+		sub := fsm.Subscription{ID: fmt.Sprint("s", i)}
+		late := nextAsk(sub, asked).Sub(asked.Add(fsm.ConsentFor))
+		if late < 0 || late >= fsm.ConsentSpread || !nextAsk(sub, asked).Equal(nextAsk(sub, asked)) {
+			t.Fatalf("%s is asked for %s late", sub.ID, late)
+		}
+		in[late*parts/fsm.ConsentSpread]++
+	}
+	for i, n := range in {
+		if n < all/parts/2 || n > all/parts*2 {
+			t.Errorf("%d of %d come in part %d of %d", n, all, i, parts)
+		}
+	}
+}

@@ -430,6 +430,23 @@ func TestDNSRebindingIsRefusedByTheDial(t *testing.T) {
 				}
 			})
 		}
+		t.Run(name+" by a request for consent", func(t *testing.T) {
+			resolver, names := startNames(t, map[string][][]string{"rebind.test": {strings.Fields(c.before)}})
+			f := start(t, newMemStore(), func(cfg *Config) {
+				cfg.AllowInsecure, cfg.resolver = c.insecure, resolver
+				cfg.Consent, cfg.Origin = fsm.ConsentRequire, ourOrigin
+			})
+			hook := "https://rebind.test:" + port + "/"
+			if err := f.CheckTarget(t.Context(), hook); err != nil {
+				t.Fatalf("it was refused before: %v", err)
+			}
+			names.become("rebind.test", strings.Fields(c.then))
+			sub, err := f.AskConsent(t.Context(), f.store.addSubscription("s", hook))
+			f.stop()
+			if err != nil || sub.Consent.Reason != "the host leads to a prohibited address" {
+				t.Errorf("it ended as %+v, %v", sub.Consent, err)
+			}
+		})
 	}
 	_ = open.(*net.TCPListener).SetDeadline(time.Now().Add(100 * time.Millisecond))
 	if _, err := open.Accept(); err == nil {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"reveille/fsm"
+	"reveille/fsm/spec/memstore"
 )
 
 // shared is an endpoint that several subscriptions write in several ways, another one, and two replicas, on injected
@@ -22,8 +23,11 @@ type shared struct {
 	one, two      *fixture
 	// wakes and pushes have one origin, other has another port.
 	wakes, pushes, other fsm.Subscription
-	// busy has wakes answered with a Retry-After of a minute.
+	// busy has wakes answered with a Retry-After.
 	busy atomic.Bool
+	// wait is the Retry-After of these answers, in seconds. pushed answers pushes, if it is set.
+	wait   string
+	pushed http.HandlerFunc
 	// reading is how long a read of events takes.
 	reading time.Duration
 
@@ -35,7 +39,7 @@ type shared struct {
 func withShared(t *testing.T, test func(*shared)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		s := &shared{t: t, store: newMemStore(), came: map[string][]time.Time{}}
+		s := &shared{t: t, store: newMemStore(), came: map[string][]time.Time{}, wait: "60"}
 		s.second = &memStore{Store: s.store.other, other: s.store.Store, db: s.store.db, now: time.Now}
 		s.wakes = s.store.addSubscription("wakes", "http://EXAMPLE.com./wakes")
 		s.pushes = s.store.pushSub("http://example.com:0080/pushes", lasting)
@@ -67,7 +71,11 @@ func (s *shared) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.came[r.URL.Path] = append(s.came[r.URL.Path], time.Now())
 	s.mu.Unlock()
 	if r.URL.Path == "/wakes" && s.busy.Load() {
-		answersWith(http.StatusTooManyRequests, "Retry-After", "60")(w, r)
+		answersWith(http.StatusTooManyRequests, "Retry-After", s.wait)(w, r)
+		return
+	}
+	if r.URL.Path == "/pushes" && s.pushed != nil {
+		s.pushed(w, r)
 		return
 	}
 	answersDone(w)
@@ -240,4 +248,49 @@ func TestNoTurnsAreTakenForAnOriginThatAskedToWait(t *testing.T) {
 		}
 		f.stop()
 	})
+}
+
+// TestARetryAfterThatTheStoreMissedIsTold has the call or its reply be lost that tells the store of an hour. Another
+// request to that origin is under way, and its answer asks for a second. No replica sends anything within the hour.
+func TestARetryAfterThatTheStoreMissedIsTold(t *testing.T) {
+	type hook = func(memstore.Call) error
+	for name, hooks := range map[string]func(hook) memstore.Hooks{
+		"the call is lost":  func(lost hook) memstore.Hooks { return memstore.Hooks{Before: lost} },
+		"the reply is lost": func(lost hook) memstore.Hooks { return memstore.Hooks{After: lost} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			withShared(t, func(s *shared) {
+				losses := 0
+				s.store.db.SetHooks(hooks(func(c memstore.Call) error {
+					if c.Method != "FailEndpoint" || losses > 0 {
+						return nil
+					}
+					losses++
+					return fsm.ErrUnavailable
+				}))
+				next := make(chan struct{})
+				s.pushed = func(w http.ResponseWriter, r *http.Request) {
+					<-next
+					answersWith(http.StatusTooManyRequests, "Retry-After", "1")(w, r)
+				}
+				s.wait = "3600"
+				s.one.Deliver(s.store.event(s.pushes, "/s/1", "0005"))
+				synctest.Wait()
+				s.asks()
+				asked := time.Now()
+				close(next)
+				pass(10 * time.Second)
+				s.wants("after two answers", 1, 1, 0)
+				for i, f := range []*fixture{s.one, s.two} {
+					rest, told := f.cfg.Store.Endpoints().Paused(s.wakes)
+					if want := time.Until(asked.Add(time.Hour)); (rest-want).Abs() > time.Second || !told {
+						t.Errorf("replica %d waits for %s, want %s; the store has told: %t", i, rest, want, told)
+					}
+				}
+				if losses != 1 {
+					t.Error("nothing was lost")
+				}
+			})
+		})
+	}
 }

@@ -183,3 +183,77 @@ func TestA410StopsTheSubscription(t *testing.T) {
 		})
 	}
 }
+
+// TestOneAnswer410StopsASubscriptionOnce holds that a report which fails and is repeated does not stop the subscription
+// again: an operator may have resumed it meanwhile.
+func TestOneAnswer410StopsASubscriptionOnce(t *testing.T) {
+	withRate(t, func(r *rated) {
+		r.hook.answer = func(_ int, w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusGone) }
+		f, away := r.start(0), true
+		r.store.err = func(op string) error {
+			if op == "Fail" && away {
+				return fsm.ErrUnavailable
+			}
+			return nil
+		}
+		sub := r.subscribe("s", hostA, 0)
+		r.events(f, sub, 1)
+		pass(time.Millisecond)
+		if now := r.now(sub); !now.Retired || r.store.called("Fail") == 0 {
+			t.Errorf("before its report it is %+v", now)
+		}
+		f.resume(t, sub.ID)
+		r.store.mu.Lock()
+		away = false
+		r.store.mu.Unlock()
+		pass(time.Minute)
+		if n := r.store.called("RetireSubscription"); n != 1 || r.now(sub).Retired {
+			t.Errorf("it was stopped %d times, and is %+v", n, r.now(sub))
+		}
+		f.stop()
+	})
+}
+
+// TestA410OfAFormerWebhookIsAFailure holds that it does not stop the deliveries to the webhook of now.
+func TestA410OfAFormerWebhookIsAFailure(t *testing.T) {
+	withRate(t, func(r *rated) {
+		changed := make(chan struct{})
+		r.hook.answer = func(_ int, w http.ResponseWriter, req *http.Request) {
+			r.mu.Lock()
+			r.came[req.Host] = append(r.came[req.Host], time.Now())
+			r.mu.Unlock()
+			if req.Host == hostA {
+				<-changed
+				w.WriteHeader(http.StatusGone)
+				return
+			}
+			answersDone(w)
+		}
+		f := r.start(0)
+		sub := r.subscribe("s", hostA, 0)
+		r.events(f, sub, 1)
+		sub.Webhook = "http://" + hostB + "/hook"
+		r.store.db.PutSubscription(sub)
+		close(changed)
+		pass(time.Millisecond)
+		c := r.store.consumer("s:%2Fs%2F0")
+		if r.now(sub).Retired || c.Retired || c.Attempt != 1 || c.FirstFailure.IsZero() {
+			t.Errorf("the subscription is %+v, the consumer %+v", r.now(sub), c)
+		}
+		pass(time.Hour)
+		if c := r.store.consumer("s:%2Fs%2F0"); c.State != fsm.Idle || len(r.to(hostB)) != 1 {
+			t.Errorf("%d came to the webhook of now; the consumer is %+v", len(r.to(hostB)), c)
+		}
+		f.stop()
+	})
+}
+
+// now is how a subscription is stored now.
+func (r *rated) now(sub fsm.Subscription) fsm.Subscription {
+	r.t.Helper()
+	if err := r.store.other.RefreshCatalog(r.t.Context()); err != nil {
+		r.t.Error(err)
+	}
+	sub, _ = r.store.other.Catalog().Get(sub.ID)
+	return sub
+}

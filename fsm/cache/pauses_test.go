@@ -56,6 +56,11 @@ func TestAPauseHoldsForEachSubscriptionOfItsOrigin(t *testing.T) {
 			listed(v, 1, 20)
 			v.Pause(asked, 10*time.Second)
 		}, 20, true},
+		{"the store knows of a shorter one", func(v *Endpoints) {
+			listed(v, 1, 0)
+			v.Pause(asked, 20*time.Second)
+			v.NotePause(asked, moment(10), 3, false)
+		}, 20, false},
 		{"a late reply", func(v *Endpoints) {
 			listed(v, 2, 20)
 			v.NotePause(asked, moment(10), 1, true)

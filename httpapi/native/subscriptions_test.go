@@ -68,6 +68,13 @@ func TestSubscriptionLifeCycle(t *testing.T) {
 		h.Want(h.API(method, "/**?subscription=nobody", ""), 404, fsm.CodeSubscriptionNotFound, "")
 	}
 
+	stored := h.Store.DB.Subscriptions()["agent-handler"]
+	stored.Paused, stored.Retired = true, true
+	h.Store.DB.PutSubscription(stored)
+	stopped := strings.TrimSuffix(shown, "}") + `,"paused":true,"retired":true}`
+	if a = h.API(http.MethodGet, target, ""); strings.TrimSpace(a.Text) != stopped {
+		t.Fatalf("stopped: got %s", a.Text)
+	}
 	for range 2 { // the second finds nothing, which is what was wanted
 		if a = h.API(http.MethodDelete, target, ""); a.Status != 204 || a.Text != "" ||
 			a.Header.Get("Cache-Control") != "no-store" {

@@ -116,6 +116,9 @@ func TestAnOJSSubscriptionIsChanged(t *testing.T) {
 	if sub := h.stored(path); !sub.Paused {
 		t.Errorf("created inactive: %+v", sub)
 	}
+	if err := h.Store.RetireSubscription(t.Context(), h.stored(path)); err != nil {
+		t.Fatal(err)
+	}
 	for _, tc := range []struct {
 		name, patch string
 		want        []string
@@ -124,12 +127,12 @@ func TestAnOJSSubscriptionIsChanged(t *testing.T) {
 		{
 			"nothing", `{}`,
 			[]string{`"active":false`, `"metadata":{"a":"1","b":"2"}`},
-			func(s fsm.Subscription) bool { return s.Paused },
+			func(s fsm.Subscription) bool { return s.Paused && s.Retired },
 		},
 		{
 			"active", `{"active":true}`,
 			[]string{`"active":true`, `"url":"https://w.example/hook"`},
-			func(s fsm.Subscription) bool { return !s.Paused },
+			func(s fsm.Subscription) bool { return !s.Stopped() },
 		},
 		{
 			"active, once more", `{"active":true}`,
