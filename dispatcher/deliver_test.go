@@ -13,9 +13,10 @@ import (
 	"net/http/httptest"
 	"reflect"
 	"slices"
+	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -472,69 +473,73 @@ func TestWakesWaitForASlot(t *testing.T) {
 }
 
 // TestWakesThatWaitAndAreNotParkedYetGoOutAsTheyAre holds that a free slot goes to a wake in memory while the store is
-// slow to note that wakes wait.
+// slow to note that wakes wait. It runs on injected time: a slot is freed only after the store was told of its attempt.
 func TestWakesThatWaitAndAreNotParkedYetGoOutAsTheyAre(t *testing.T) {
-	let, parking, unpark := make(chan struct{}), make(chan struct{}, 2*parkers), make(chan struct{})
-	var parks atomic.Int32
-	store := newMemStore()
-	store.hold = func(op string) {
-		if op == "Park" {
-			parks.Add(1)
-			parking <- struct{}{}
-			<-unpark
+	synctest.Test(t, func(t *testing.T) {
+		let, parking, unpark := make(chan struct{}), make(chan struct{}, 2*parkers), make(chan struct{})
+		store := newMemStore()
+		store.hold = func(op string) {
+			if op == "Park" {
+				parking <- struct{}{}
+				<-unpark
+			}
 		}
-	}
-	f := start(t, store, func(c *Config) {
-		c.MaxInFlight, c.MaxInFlightPerSubscription, c.ShutdownGrace = 10, 1, time.Millisecond
+		hit := make(chan string, 4)
+		f := start(t, store, func(c *Config) {
+			c.MaxInFlight, c.MaxInFlightPerSubscription, c.ShutdownGrace = 10, 1, time.Millisecond
+		}, without(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			var p payload
+			_ = json.NewDecoder(r.Body).Decode(&p)
+			if strings.HasPrefix(p.PrimaryStream, "/hang/") {
+				hangs(r)
+				return
+			}
+			hit <- p.PrimaryStream
+			<-let
+			answersDone(w)
+		})))
+		// One subscription that hangs keeps all parkers busy.
+		hang := store.addSubscription("hang", hookURL)
+		var first []fsm.Delivery
+		for n := range parkers + 1 {
+			w := store.event(hang, fmt.Sprintf("/hang/%d", n), "0001")
+			if n == 1 {
+				first = w
+			}
+			f.Deliver(w)
+		}
+		for range parkers {
+			<-parking
+		}
+		f.Deliver(first) // is at the store; will have to be parked anew
+		sub, gone := store.addSubscription("s", hookURL), store.addSubscription("gone", hookURL)
+		f.Deliver(store.event(gone, "/gone/1", "0001"))
+		f.Deliver(store.event(gone, "/gone/2", "0001"))
+		f.Deliver(store.event(sub, "/s/1", "0001"))
+		f.Deliver(store.event(sub, "/s/2", "0001"))
+		<-hit
+		<-hit
+		store.deleteSubscription(t, "gone")
+		close(let)
+		synctest.Wait() // only the one that hangs has a slot now
+		if got := <-hit; got != "/s/2" {
+			t.Errorf("got %s", got)
+		}
+		if finished, begun := store.called("Finish"), store.called("Begin"); finished != 3 || begun != 0 {
+			t.Errorf("Finish was called %d times, Begin %d times", finished, begun)
+		}
+		f.Deliver(store.event(hang, "/hang/last", "0001"))
+		close(unpark)
+		pass(time.Millisecond)
+		// Those are parked that were at it, the first once more, and the last.
+		if n := store.called("Park"); n != parkers+2 {
+			t.Errorf("Park was called %d times, want %d: not for wakes that were sent", n, parkers+2)
+		}
+		f.stop()
+		if len(hit) > 0 {
+			t.Errorf("%s was sent although its subscription is gone", <-hit)
+		}
 	})
-	// One subscription that hangs keeps all parkers busy.
-	hang := store.addSubscription("hang", hanging(t, func() {}))
-	var first []fsm.Delivery
-	for n := range parkers + 1 {
-		w := store.event(hang, fmt.Sprintf("/hang/%d", n), "0001")
-		if n == 1 {
-			first = w
-		}
-		f.Deliver(w)
-	}
-	for range parkers {
-		<-parking
-	}
-	f.Deliver(first) // is at the store; will have to be parked anew
-	hit := make(chan string, 4)
-	sub := store.addSubscription("s", endpoint(t, func(w http.ResponseWriter, r *http.Request) {
-		var p payload
-		_ = json.NewDecoder(r.Body).Decode(&p)
-		hit <- p.PrimaryStream
-		<-let
-		_, _ = io.WriteString(w, `{"done":true}`)
-	}))
-	gone := store.addSubscription("gone", sub.Webhook)
-	f.Deliver(store.event(gone, "/gone/1", "0001"))
-	f.Deliver(store.event(gone, "/gone/2", "0001"))
-	f.Deliver(store.event(sub, "/s/1", "0001"))
-	f.Deliver(store.event(sub, "/s/2", "0001"))
-	<-hit
-	<-hit
-	store.deleteSubscription(t, "gone")
-	close(let)
-	if got := <-hit; got != "/s/2" {
-		t.Errorf("got %s", got)
-	}
-	store.untilCalls(t, "Finish", 3)
-	if n := store.called("Begin"); n != 0 {
-		t.Errorf("Begin was called %d times", n)
-	}
-	f.Deliver(store.event(hang, "/hang/last", "0001"))
-	close(unpark)
-	store.untilCalls(t, "Park", parkers+2) // those that are at it, the first once more, and the last
-	f.stop()
-	if n := parks.Load(); n != parkers+2 {
-		t.Errorf("Park was called %d times, so for wakes that were sent", n)
-	}
-	if len(hit) > 0 {
-		t.Errorf("%s was sent although its subscription is gone", <-hit)
-	}
 }
 
 func TestWakesBeyondTheQueueAreGivenBack(t *testing.T) {

@@ -119,7 +119,8 @@ func (s *memStore) until(t *testing.T, what string, cond func() bool) {
 	}
 }
 
-// untilCalls waits until a method was called n times.
+// untilCalls waits until a method was called n times. The caller may not have gone on by then: its slot, say, is freed
+// later. A test that needs what follows a call runs on injected time, and waits until all is at rest.
 func (s *memStore) untilCalls(t *testing.T, op string, n int) {
 	t.Helper()
 	s.until(t, fmt.Sprintf("%s was called %d times", op, n), func() bool { return s.called(op) >= n })
