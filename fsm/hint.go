@@ -23,7 +23,8 @@ const (
 	HintGone HintKind = "gone"
 	// HintRemoved says that the stream was deleted or must be forgotten, and that its consumers are removed.
 	HintRemoved HintKind = "removed"
-	// HintForgotten says that the stream was taken off the record, because upstream did not have it for long.
+	// HintForgotten says that the stream was taken off the record, because upstream did not have it for long. Or its
+	// record has another First, because upstream has another stream of the name.
 	HintForgotten HintKind = "forgotten"
 	// HintLook asks the owner of the stream's partition to look at it. A client has written to the stream through a
 	// replica that stops and cannot handle the write, or the stream is awaited.

@@ -101,6 +101,30 @@ func TestTheTailOfAWriteFromBeforeADeletionIsNoneOfTheNewStream(t *testing.T) {
 	check()
 }
 
+func TestTheTailOfAWriteFromBeforeARestartIsNoneOfTheNewStream(t *testing.T) {
+	r := newRig(t, func(c *Config) { c.Check = time.Hour }).start()
+	r.idle("/a")
+	w := r.discovery.BeforeWrite(t.Context(), "/a", false)
+	tail := r.up.append("/a", "1", "2", "3")
+	r.done(r.wake("/a", 2))
+	r.up.create("/a", "new") // past the gateway
+	r.watches.refresh("/a")
+	r.done(r.wake("/a", 3))
+	r.watchedLive("/a")
+	if !r.store.hinted(fsm.Hint{Kind: fsm.HintForgotten, Path: "/a"}) {
+		t.Error("the other replicas were not told")
+	}
+	looked, told := r.up.count(r.up.heads, "/a"), r.store.count("Observe")
+	r.discovery.Written(w, tail, false) // its answer was on its way
+	r.until("it was looked at, or told to the store", func() bool {
+		return r.up.count(r.up.heads, "/a") > looked+1 || r.store.count("Observe") > told
+	})
+	c, _ := r.store.consumer("s", "/a")
+	if now := c.Links["/a"].Tail; now != offsetOf(1) {
+		t.Errorf("the tail noted is %s", now)
+	}
+}
+
 // renewed deletes a stream and makes it anew through the gateway. Its new consumer, in its first wake, subscribes to
 // another stream. check says whether it is still the same.
 func (r *rig) renewed(path string) (check func()) {

@@ -37,6 +37,10 @@ func (w *watch) restart(ctx context.Context, partition int, was, tail fsm.Offset
 		zap.String("was", was.Value()), zap.String("tail", tail.Value()))
 	told := time.Now()
 	o, err := w.t.store.Restart(ctx, partition, w.path, was, tail)
+	if partition == w.machine.home {
+		// The record has another First. The late answer to a write from before must not pass for one to this stream.
+		w.t.discovery.Forgotten(w.path)
+	}
 	// Before an error, the store may have woken some consumers.
 	w.t.cfg.Outcomes.Follow(o, fsm.Sighting{Path: w.path, Tail: tail, Told: told})
 	return err

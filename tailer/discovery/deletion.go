@@ -46,8 +46,8 @@ func (d *Discovery) RemovedElsewhere(path string) {
 	d.watcher.Deleted(path)
 }
 
-// ForgottenElsewhere notes that another replica took a stream off the record. If a write to it is on its way, the
-// stream is put on record again, as awaited.
+// ForgottenElsewhere notes that another replica took a stream off the record, or gave its record another First. If a
+// write to it is on its way, the stream is put on record again, as awaited.
 func (d *Discovery) ForgottenElsewhere(path string) {
 	d.memory.removed(path)
 	if d.writing.has(path) {
@@ -55,7 +55,8 @@ func (d *Discovery) ForgottenElsewhere(path string) {
 	}
 }
 
-// Forgotten notes that this replica took a stream off the record, because upstream did not have it for long.
+// Forgotten notes that this replica took a stream off the record, because upstream did not have it for long. Or it gave
+// the record another First, because upstream has another stream of the name.
 func (d *Discovery) Forgotten(path string) {
 	d.ForgottenElsewhere(path)
 	d.store.Hint(fsm.Hint{Kind: fsm.HintForgotten, Path: path})
