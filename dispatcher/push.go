@@ -2,6 +2,7 @@ package dispatcher
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -145,7 +146,11 @@ func unread(why string) format.Verdict {
 // is not the last: it does not count.
 func (a *attempt) judgeLast() {
 	p := a.sub.Profile()
-	if a.verdict.Result == fsm.AttemptFailed && p.Lasting && p.Last(a.delivery.Attempt) && !a.delivery.Nudged {
+	last := p.Last(a.delivery.Attempt)
+	if a.event.ID != "" {
+		last = a.delivery.Attempt >= a.event.Most()
+	}
+	if a.verdict.Result == fsm.AttemptFailed && p.Lasting && last && !a.delivery.Nudged {
 		a.verdict.Result = fsm.AttemptDead
 	}
 }
@@ -155,6 +160,9 @@ func (d *Dispatcher) advance(ctx context.Context, a *attempt) (fsm.Outcome, erro
 	b := a.content.Batch
 	delivered := fsm.Delivered{
 		Path: a.delivery.Primary, To: b.To, Within: b.Within, Tail: b.Tail, Profile: a.sub.Profile(), Unsent: !a.sent,
+	}
+	if a.event.ID != "" {
+		delivered.Event, delivered.Status = a.event.ID, a.status
 	}
 	if a.verdict.Result == fsm.AttemptDead {
 		delivered.Dead = a.letter()
@@ -182,4 +190,32 @@ func (a *attempt) letter() *fsm.DeadLetter {
 		l.Attempts--
 	}
 	return l
+}
+
+// takeEvent notes that an event which was handed over is about to be sent, and leaves out what was sent before: a
+// hand-over that was repeated may have put it into its stream twice.
+func (d *Dispatcher) takeEvent(ctx context.Context, a *attempt) bool {
+	if a.sub.Format != fsm.FormatOutbox || a.test {
+		return true
+	}
+	var e fsm.OutboxEvent
+	if json.Unmarshal(a.content.Batch.Events[0], &e) != nil || e.ID == "" || e.Target != a.sub.Webhook {
+		return a.ends(format.Verdict{
+			Result: fsm.AttemptDead, Class: format.ClassNotBuilt, Reason: "nobody has handed this event over",
+		})
+	}
+	ctx, cancel := context.WithTimeout(ctx, reportTimeout)
+	defer cancel()
+	switch deliver, err := d.cfg.Store.TakeEvent(ctx, a.delivery.Ref(), e, a.delivery.Replay); {
+	case d.requests.Err() != nil:
+		return a.ends(format.Verdict{Result: fsm.AttemptAbandoned})
+	case err != nil:
+		d.noteStore(err)
+		return a.blocked(fsm.BlockedUnread, unreadWait)
+	case !deliver:
+		return a.ends(format.Verdict{Result: fsm.AttemptEmpty})
+	}
+	e.Payload = ""
+	a.event, a.content.ID = e, e.ID
+	return true
 }

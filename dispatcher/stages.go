@@ -30,10 +30,12 @@ type step func(ctx context.Context, a *attempt) bool
 
 func (d *Dispatcher) newStages() stages {
 	return stages{
-		prepare: []step{d.prepare, d.allowSubscription, d.allowConsent, d.allowEndpoint, d.expectTurn, d.load},
-		allow:   []step{d.allowTarget, d.allowSubscription, d.allowConsent, d.allowOrigin, d.takeTurn},
-		build:   []step{d.build},
-		send:    []step{d.send}, judge: []step{d.judge},
+		prepare: []step{
+			d.prepare, d.allowSubscription, d.allowConsent, d.allowEndpoint, d.expectTurn, d.load, d.takeEvent,
+		},
+		allow: []step{d.allowTarget, d.allowSubscription, d.allowConsent, d.allowOrigin, d.takeTurn},
+		build: []step{d.build},
+		send:  []step{d.send}, judge: []step{d.judge},
 	}
 }
 
@@ -52,6 +54,8 @@ type attempt struct {
 	host    string
 	// eventType is fsm.Attempt.EventType; load sets it.
 	eventType string
+	// event is what was handed over, without its payload; empty for all other deliveries. takeEvent sets it.
+	event fsm.OutboxEvent
 	// build sets request, the size of its body in bytes, and cancel, which ends it. Then send sets sent and exchange,
 	// and with the answer response and status. Without an answer, the status is 0.
 	request  *http.Request

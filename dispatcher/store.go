@@ -27,6 +27,9 @@ type Store interface {
 	ChangeConsent(
 		ctx context.Context, sub fsm.Subscription, change func(was fsm.Consent, now time.Time) (fsm.Consent, error),
 	) (fsm.Subscription, error)
+	// TakeEvent says whether an attempt is to send an event that was handed over, and notes that it does. It is not if
+	// the attempt is not out any more, if the event is over, or if another consumer brings it.
+	TakeEvent(ctx context.Context, r fsm.DeliveryRef, e fsm.OutboxEvent, replay bool) (deliver bool, err error)
 	// RetireSubscription notes that the endpoint of a subscription has answered 410. Another Generation or Webhook is
 	// fsm.ErrNotFound.
 	RetireSubscription(ctx context.Context, sub fsm.Subscription) error

@@ -105,6 +105,10 @@ type Failure struct {
 	Span int64
 	// To, Within and Tail are as in Delivered, of the primary stream; empty unless the Profile is Aside.
 	To, Within, Tail Offset
+	// Event is the ID of the OutboxEvent that it was about, "" if it was none. Status is the status of the answer, 0
+	// without one.
+	Event  string
+	Status int
 	// Reason explains the failure to an operator in at most MaxReason bytes. It holds no URL and nothing that the
 	// endpoint sent, except the scheme and host of a redirect.
 	Reason string
@@ -122,6 +126,9 @@ type Delivered struct {
 	Profile Profile
 	// Dead is the dead letter that the events leave, without ID and times; nil if they were delivered.
 	Dead *DeadLetter
+	// Event and Status are as in Failure.
+	Event  string
+	Status int
 	// Unsent is true if no event was sent: a filter leaves them out, or they cannot be sent. It counts only for the
 	// attempt that is out. The next attempt, with another filter, may have failed to deliver them.
 	Unsent bool

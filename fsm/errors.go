@@ -29,6 +29,8 @@ const (
 	CodeBodyTooLarge          Code = "BODY_TOO_LARGE"
 	CodeInvalidPath           Code = "INVALID_PATH"
 	CodeNotFound              Code = "NOT_FOUND"
+	// CodeIdempotencyConflict: another event has the idempotency key.
+	CodeIdempotencyConflict Code = "IDEMPOTENCY_CONFLICT"
 	// CodeReplayRefused: the events of a dead letter cannot be delivered again.
 	CodeReplayRefused Code = "REPLAY_REFUSED"
 	// CodeRetryRefused: there is nothing of a delivery to try again, or it cannot be tried now.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"path"
 	"strconv"
 	"strings"
 )
@@ -168,6 +169,18 @@ func reachable(p string) error {
 		p = strings.ReplaceAll(next, `\`, "/")
 	}
 	return segmentsOf(p)
+}
+
+// Within says whether a path may be the root or lie below it, whichever way a server reads encoded characters.
+func Within(p, root string) bool {
+	for range decodings + 1 {
+		p = path.Clean(strings.ReplaceAll(p, `\`, "/"))
+		if p == root || strings.HasPrefix(p, root+"/") {
+			return true
+		}
+		p = decoded(p)
+	}
+	return false
 }
 
 func segmentsOf(p string) error {

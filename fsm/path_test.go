@@ -149,3 +149,18 @@ func TestALongPathCostsNoMoreThanItsBytes(t *testing.T) {
 		t.Errorf("got %.20s, %v", got, err)
 	}
 }
+
+// TestNoSpellingLeadsPastAKeptPath holds that a path is found to lie below another, whoever decodes it on the way.
+func TestNoSpellingLeadsPastAKeptPath(t *testing.T) {
+	for p, want := range map[string]bool{
+		"/outbox": true, "/outbox/": true, "/outbox/a": true, "/outb%6fx/a": true, "/outbox%2Fa": true,
+		"/outbox%2fa":   true,
+		"/outbox%252Fa": true, "/%6Futbox%2Fa": true, "//outbox/a": true, "/./outbox/a": true, "/x/../outbox/a": true,
+		"/x%2F..%2Foutbox/a": true, "/x/%2e%2e/outbox": true, `/\outbox\a`: true, "/outbox/**": true,
+		"/": false, "/outboxes": false, "/out/box": false, "/x/outbox": false, "/outbox/../a": false, "": false,
+	} {
+		if got := Within(p, "/outbox"); got != want {
+			t.Errorf("%q: %t", p, got)
+		}
+	}
+}

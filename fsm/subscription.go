@@ -111,6 +111,9 @@ const (
 	FormatCloudEventsBatch  Format = "cloudevents-batch"
 	// FormatOJS is one event in the form of the webhooks of Open Job Spec, with their headers and signature.
 	FormatOJS Format = "ojs"
+	// FormatOutbox is an event that was handed over (OutboxEvent). Clients cannot ask for it: each target has a
+	// subscription of the program's own.
+	FormatOutbox Format = "outbox"
 
 	// SignatureHMAC is the scheme of the webhook spec (Webhook Signature Verification), and the default of ModeWake.
 	SignatureHMAC Signature = "hmac"

@@ -37,6 +37,10 @@ func (s *Service) route(c echo.Context) error {
 		s.bodies.Limit(c)
 		return err
 	}
+	if stream != "" && s.cfg.Store.Catalog().IsForOutbox(stream) { // by the setting of another replica
+		s.bodies.Limit(c)
+		return refusal.New(fsm.CodeNotFound, "there is nothing at this path")
+	}
 	s.gateway.serve(c.Response().Writer, r, path, stream)
 	return nil
 }

@@ -14,6 +14,7 @@ import (
 // Store is the part of the state that the ports use.
 type Store interface {
 	control.Store
+	control.OutboxStore
 	native.Store
 }
 

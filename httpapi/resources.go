@@ -12,6 +12,7 @@ import (
 	"reveille/httpapi/control"
 	"reveille/httpapi/ojs"
 	"reveille/httpapi/operator"
+	"reveille/httpapi/outbox"
 	"reveille/httpapi/refusal"
 	"reveille/httpapi/web"
 )
@@ -24,6 +25,15 @@ func (s *Service) resources() []web.Resource {
 			Control: s.control, Bodies: s.bodies, Fields: s.fields, Streams: s.cfg.OJSStreams,
 			DeliveryLog: s.cfg.DeliveryLog, FromNoPage: s.fromNoPage,
 		}).Resources()
+	}
+	if s.cfg.Outbox != "" {
+		table = append(table, (&outbox.Face{
+			Outbox: &control.Outbox{
+				Control: s.control, Store: s.cfg.Store, Server: s.cfg.OutboxServer, Writes: s.cfg.Streams,
+				Root: s.cfg.Outbox,
+			},
+			Bodies: s.bodies, Targets: s.cfg.Targets, FromNoPage: s.fromNoPage,
+		}).Resources()...)
 	}
 	table = append(table, s.native.Resources()...)
 	table = append(table, web.Resource{Path: isReserved, Role: web.Anyone, Methods: web.All(reserved)})

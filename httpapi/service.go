@@ -95,6 +95,11 @@ type Config struct {
 	// OJSStreams makes the API port serve the webhooks of Open Job Spec, for the streams of this pattern, in its
 	// canonical form. Empty serves none.
 	OJSStreams string
+	// Outbox makes the API port take events for direct delivery, which go to streams below this canonical path. Empty
+	// takes none.
+	Outbox string
+	// OutboxServer writes and reads these streams. Required with Outbox.
+	OutboxServer control.OutboxServer
 	// DeliveryLog is which attempts the delivery log has: the deliveries of Open Job Spec are read from it. Empty is
 	// fsm.LogOff.
 	DeliveryLog fsm.DeliveryLog
@@ -156,6 +161,7 @@ func New(cfg Config) (*Service, error) {
 		"Tester": cfg.Tester == nil, "Health": cfg.Health == nil,
 		"Ready": cfg.Ready == nil, "Logger": cfg.Logger == nil, "UpstreamURL": cfg.Gateway && cfg.UpstreamURL == nil,
 		"UpstreamTransport": cfg.Gateway && cfg.UpstreamTransport == nil,
+		"OutboxServer":      cfg.Outbox != "" && cfg.OutboxServer == nil,
 	}
 	for field, is := range missing {
 		if is {

@@ -33,6 +33,7 @@ var constants = []struct {
 	{"PROBE_PAUSE_MAX", millis(fsm.ProbePauseMax)},
 	{"MAX_ASIDES", fsm.MaxAsides},
 	{"MAX_REPLAY_SPANS", fsm.MaxReplaySpans},
+	{"OUTBOX_RETENTION", millis(fsm.OutboxRetention)},
 	{"MAX_SUBSCRIPTION_ASIDES", fsm.MaxSubscriptionAsides},
 }
 

@@ -90,7 +90,7 @@ func untilDue(r *reply) time.Duration {
 func (s *Store) Fail(ctx context.Context, r fsm.DeliveryRef, f fsm.Failure) (fsm.Outcome, error) {
 	return s.runOutcome(ctx, scriptFail, s.PartitionOf(r.Consumer.Home), r.Consumer.ID, r.Epoch, r.WakeID, r.Handed,
 		f.RetryAfter.Milliseconds(), flag(f.Retired), f.Reason[:min(len(f.Reason), fsm.MaxReason)],
-		f.Profile.String(), f.Span, string(f.To), string(f.Within), string(f.Tail))
+		f.Profile.String(), f.Span, string(f.To), string(f.Within), string(f.Tail), f.Event, f.Status)
 }
 
 // Park implements dispatcher.DeliveryStore.
@@ -127,8 +127,13 @@ func (s *Store) Deliver(ctx context.Context, r fsm.DeliveryRef, d fsm.Delivered)
 	if d.Unsent {
 		out = strconv.Itoa(r.Handed)
 	}
+	why := ""
+	if d.Dead != nil {
+		why = d.Dead.Reason[:min(len(d.Dead.Reason), fsm.MaxReason)]
+	}
 	return s.runOutcome(ctx, scriptDeliver, s.PartitionOf(r.Consumer.Home), r.Consumer.ID, r.Epoch, r.WakeID,
-		d.Path, string(d.To), string(d.Tail), d.Profile.String(), string(d.Within), writeLetter(d.Dead), out)
+		d.Path, string(d.To), string(d.Tail), d.Profile.String(), string(d.Within), writeLetter(d.Dead), out,
+		d.Event, why, d.Status)
 }
 
 // ReleaseHeld implements dispatcher.DeliveryStore.

@@ -69,3 +69,6 @@ func LoadScripts(ctx context.Context, rdb redis.UniversalClient) error {
 	}
 	return nil
 }
+
+// ExpireEvents is expireEvents.
+func (s *Store) ExpireEvents(ctx context.Context) error { return s.expireEvents(ctx) }

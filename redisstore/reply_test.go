@@ -69,6 +69,13 @@ func callers() []caller {
 		sub     = fsm.Subscription{ID: "s", Generation: "g", Pattern: "/**", Webhook: "https://example.com/"}
 		ref     = fsm.DeliveryRef{Consumer: fsm.RefOf("s", "/a"), Epoch: 1, WakeID: "w_1", Attempt: 1}
 	)
+	expires := func(ctx context.Context, s *Store) error {
+		s.ownership.Replace([]int{0})
+		if err := s.rdb.ZAdd(ctx, "rv:{0}:expire", redis.Z{Score: 1, Member: "whe_0_1"}).Err(); err != nil {
+			return err
+		}
+		return s.expireEvents(ctx)
+	}
 	return []caller{
 		{scriptStream, func(ctx context.Context, s *Store) error {
 			_, err := s.Stream(ctx, "/a")
@@ -130,6 +137,35 @@ func callers() []caller {
 			_, err := s.ProbeDelivery(ctx, ref)
 			return err
 		}, []any{int64(7)}},
+		{scriptReserveKey, func(ctx context.Context, s *Store) error {
+			_, err := s.ReserveKey(ctx, "key", fsm.OutboxKey{ID: "whe_0_1"})
+			return err
+		}, []any{[]any{"whe_0_1", "{}", int64(7)}, []any{"whe_0_1", "no JSON", int64(1)}}},
+		{scriptKeepKey, func(ctx context.Context, s *Store) error {
+			return s.KeepKey(ctx, "key", "whe_0_1")
+		}, []any{int64(7)}},
+		{scriptKeyOf, func(ctx context.Context, s *Store) error {
+			_, err := s.EventOfKey(ctx, "key")
+			return err
+		}, []any{"whe_1_1"}},
+		{scriptAcceptEvent, func(ctx context.Context, s *Store) error {
+			return s.AcceptEvent(ctx, fsm.OutboxEvent{ID: "whe_0_1"}, "/a", "s:%2Fa")
+		}, []any{int64(7)}},
+		{scriptTakeEvent, func(ctx context.Context, s *Store) error {
+			_, err := s.TakeEvent(ctx, ref, fsm.OutboxEvent{ID: "whe_0_1"}, false)
+			return err
+		}, []any{int64(7)}},
+		{scriptReadEvent, func(ctx context.Context, s *Store) error {
+			_, _, err := s.OutboxEvent(ctx, "whe_0_1")
+			return err
+		}, []any{
+			[]any{"{}", "/a", "lost", "0", "", "", "0", "0", "", "0", "", "0", "0", "0", ""},
+			[]any{"{}", "/a", "pending", "0", "", "", "0", "0", "", "0", "lost", "0", "0", "0", ""},
+			[]any{"no JSON", "/a", "pending", "0", "", "", "0", "0", "", "0", "", "0", "0", "0", ""},
+		}},
+		{scriptExpiredEvents, expires, []any{[]any{"whe_0_1"}}},
+		{scriptDropKey, expires, []any{int64(7)}},
+		{scriptDropEvent, expires, []any{int64(7)}},
 		{scriptFail, func(ctx context.Context, s *Store) error {
 			_, err := s.Fail(ctx, ref, fsm.Failure{})
 			return err

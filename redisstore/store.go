@@ -60,6 +60,8 @@ type Options struct {
 	// DefaultLetterRetention and DefaultMaxLetters by default.
 	LetterRetention time.Duration
 	MaxLetters      int
+	// Outbox says that events are handed over for direct delivery: the store drops those that are delivered in time.
+	Outbox bool
 	// DeliveryLog says which delivery attempts are kept for operators (deliverylog.go). Empty is fsm.LogOff.
 	DeliveryLog fsm.DeliveryLog
 	// Hinted gets the hints of other replicas, once Run is called. It must not block. It may be nil.
@@ -184,6 +186,9 @@ func (s *Store) Run(ctx context.Context) error {
 	loops.Go(func() {
 		s.repeat(ctx, boundLettersEvery, nil, s.boundLetters, "bounds of dead letters")
 	})
+	if s.opts.Outbox {
+		loops.Go(func() { s.repeat(ctx, expireEventsEvery, nil, s.expireEvents, "expiry of delivered events") })
+	}
 	loops.Go(func() { s.repeatUnanswered(ctx) })
 	loops.Go(func() { s.replicas.run(ctx) })
 	loops.Go(func() { s.hints.send(ctx) })

@@ -118,12 +118,14 @@ func assemble(
 		Logger: log.Named("redis"), ReplicaID: replicaID(s.ListenAddr), TokenKeys: s.tokens.Fingerprints(),
 		Outcomes: outcomes, Outage: outage, Metrics: metrics, Untraced: tracer == nil,
 		LetterRetention: s.DeadLetterRetention, MaxLetters: s.MaxDeadLetters, DeliveryLog: s.DeliveryLog,
+		Outbox: s.Outbox != "",
 		Hinted: func(h fsm.Hint) { p.tailer.Hinted(h) }, // from when the store runs
 		Timing: fsm.Timing{
 			Waking: s.WakingTimeout, Request: s.WebhookTimeout, Liveness: s.LivenessTimeout,
 			GoneGrace: s.StreamGoneGrace, GCAfter: s.GCAfter,
 		},
 	})
+	p.store.Catalog().KeepForOutbox(s.Outbox)
 	var err error
 	p.dispatcher, err = dispatcher.New(dispatcher.Config{
 		Store: p.store, Outcomes: outcomes, Tokens: s.tokens, PublicURL: s.PublicURL,
@@ -182,7 +184,8 @@ func assemble(
 		MaxConnections: s.MaxConnections, Logger: log.Named("api"), ErrorLog: newRemarks(log.Named("api")).logger(),
 		Version: programVersion(), Ready: p.ready,
 		LogLevel: level, Pprof: s.Pprof, Tracer: tracer, OperatorAddr: s.OperatorAddr,
-		OJSStreams: when(s.OJS, s.OJSStreams), DeliveryLog: s.DeliveryLog,
+		OJSStreams: when(s.OJS, s.OJSStreams), DeliveryLog: s.DeliveryLog, Outbox: s.Outbox,
+		OutboxServer: p.tailer.Upstream(),
 	})
 	return p, err
 }

@@ -3,8 +3,10 @@ package main
 import (
 	"errors"
 	"net/url"
+	"slices"
 	"strings"
 
+	"reveille/fsm"
 	"reveille/httpapi"
 )
 
@@ -56,4 +58,16 @@ func redact(text string) string {
 		text = before + "?…"
 	}
 	return text
+}
+
+// outboxFits says whether nothing else lies at the path of the outbox, above or below it.
+func (s *settings) outboxFits() bool {
+	if strings.HasSuffix(s.Outbox, "/") || strings.Contains(s.Outbox, "%") {
+		return false
+	}
+	return s.Outbox == "" || !slices.ContainsFunc(
+		[]string{s.EventsStream, s.RegistryStream, "/webhooks", "/callback", "/consent", "/ojs"},
+		func(other string) bool {
+			return other != "" && (fsm.Within(s.Outbox, other) || fsm.Within(other, s.Outbox))
+		})
 }

@@ -54,6 +54,7 @@ type settings struct {
 	Origins         list          `envconfig:"REVEILLE_CORS_ORIGINS"`
 	OJS             bool          `envconfig:"REVEILLE_OJS" default:"false"`
 	OJSStreams      string        `envconfig:"REVEILLE_OJS_STREAMS" default:"/ojs/**"`
+	Outbox          string        `envconfig:"REVEILLE_OUTBOX"`
 	EventsStream    string        `envconfig:"REVEILLE_EVENTS_STREAM"`
 	Streams         list          `envconfig:"REVEILLE_STREAMS"`
 	RegistryStream  string        `envconfig:"REVEILLE_REGISTRY_STREAM"`
@@ -326,7 +327,7 @@ func (s *settings) check() (err error) {
 	for _, stream := range []struct {
 		name string
 		path *string
-	}{{"EVENTS_STREAM", &s.EventsStream}, {"REGISTRY_STREAM", &s.RegistryStream}} {
+	}{{"EVENTS_STREAM", &s.EventsStream}, {"REGISTRY_STREAM", &s.RegistryStream}, {"OUTBOX", &s.Outbox}} {
 		if *stream.path == "" {
 			continue
 		}
@@ -339,6 +340,9 @@ func (s *settings) check() (err error) {
 	if s.EventsStream != "" && s.EventsStream == s.RegistryStream {
 		return wrong("EVENTS_STREAM", s.EventsStream,
 			"another stream than REVEILLE_REGISTRY_STREAM, which the stream server itself writes")
+	}
+	if !s.outboxFits() {
+		return wrong("OUTBOX", s.Outbox, "a path such as /outbox that nothing else uses, without % and a / at its end")
 	}
 	if !slices.Contains([]string{upstream.TailAuto, upstream.TailLongPoll, upstream.TailSSE}, s.TailMode) {
 		return wrong("TAIL_MODE", s.TailMode, "auto, long-poll or sse")

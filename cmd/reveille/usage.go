@@ -36,6 +36,8 @@ var meanings = map[string]string{
 	"OJS": "serve the webhooks of Open Job Spec on the API port, at /ojs/v1/webhooks/subscriptions and " +
 		"/ojs/v1/webhooks/deliveries; nothing at /ojs/v1/webhooks/ is then a stream",
 	"OJS_STREAMS": "pattern of the streams that these subscriptions are for",
+	"OUTBOX": "take events for direct delivery on the API port, at /webhooks/; they lie in streams below this path, " +
+		"e.g. /outbox; nothing at /webhooks/ or below the path is then a stream for clients",
 	"EVENTS_STREAM": "path of a JSON stream that the events of the webhooks of Open Job Spec are appended to " +
 		"(webhook.delivered and so on), e.g. /ojs/webhooks; it is made if it is not there",
 	"STREAMS":         "paths of streams that exist or will exist",

@@ -72,6 +72,7 @@ var (
 			fsm.FormatCloudEventsBinary: pushes(func(fsm.Subscription) layout { return cloudEventBinary{} }),
 			fsm.FormatCloudEventsBatch:  pushes(func(s fsm.Subscription) layout { return cloudEventBatch{s.Batch} }),
 			fsm.FormatOJS:               pushes(func(s fsm.Subscription) layout { return ojs{s.ID} }),
+			fsm.FormatOutbox:            func(_ fsm.Subscription, s scheme) Format { return outbox{s} },
 		},
 	}
 	schemes = map[fsm.Signature]scheme{

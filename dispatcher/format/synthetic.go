@@ -17,8 +17,11 @@ const TestIDPrefix = "test_"
 // consumer and a token, which a test does not have.
 func OfTest(sub fsm.Subscription) (Format, error) {
 	f, err := Of(sub)
-	if w, ok := f.(wake); ok {
-		return push{plainJSON{1}, w.sign}, nil
+	switch f := f.(type) {
+	case wake:
+		return push{plainJSON{1}, f.sign}, nil
+	case outbox:
+		return push{plainJSON{1}, f.sign}, nil
 	}
 	return f, err
 }

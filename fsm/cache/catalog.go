@@ -22,6 +22,10 @@ type Catalog struct {
 	version int64
 	loaded  bool
 	changed chan struct{}
+	// outbox is the path that the streams of direct deliveries lie below; empty for none. outboxes counts their
+	// subscriptions: other replicas may have made some.
+	outbox   string
+	outboxes int
 }
 
 type entry struct {
@@ -50,6 +54,23 @@ func NewCatalog() *Catalog {
 	return &Catalog{byID: map[string]*entry{}, changed: make(chan struct{})}
 }
 
+// KeepForOutbox keeps a path, and all streams below it, from all subscriptions but those of direct deliveries.
+func (c *Catalog) KeepForOutbox(path string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.outbox = path
+}
+
+// IsForOutbox says whether a stream is kept for direct deliveries: by this replica's setting, or because a subscription
+// of theirs matches it.
+func (c *Catalog) IsForOutbox(path string) bool {
+	c.mu.RLock()
+	kept, outboxes := c.outbox != "" && fsm.Within(path, c.outbox), c.outboxes
+	c.mu.RUnlock()
+	return kept || outboxes > 0 &&
+		slices.ContainsFunc(c.Match(path), func(s fsm.Subscription) bool { return s.Format == fsm.FormatOutbox })
+}
+
 // Replace makes the catalog hold just these subscriptions, as of a version of the store's list. Versions go up, unless
 // the store has lost its latest changes. The caller makes sure that lists come in the order in which they were read.
 func (c *Catalog) Replace(subs []fsm.Subscription, version int64) {
@@ -57,9 +78,11 @@ func (c *Catalog) Replace(subs []fsm.Subscription, version int64) {
 	defer c.mu.Unlock()
 	entries := make(map[string]*entry, len(subs))
 	var root node
+	c.outboxes = 0
 	for _, s := range subs {
 		e := newEntry(s)
 		entries[s.ID] = e
+		c.count(s, 1)
 		root.insert(e.pattern.Segments(), e)
 	}
 	all := make([]fsm.Subscription, 0, len(entries))
@@ -86,6 +109,7 @@ func (c *Catalog) Change(subs []fsm.Subscription, gone []string, version int64) 
 		c.take(s.ID)
 		e := newEntry(s)
 		c.byID[s.ID] = e
+		c.count(s, 1)
 		c.root.insert(e.pattern.Segments(), e)
 	}
 	c.became(version)
@@ -97,6 +121,14 @@ func (c *Catalog) take(id string) {
 	if e, there := c.byID[id]; there {
 		delete(c.byID, id)
 		c.root.remove(e.pattern.Segments(), e)
+		c.count(e.sub, -1)
+	}
+}
+
+// count notes that a subscription has come, or has gone.
+func (c *Catalog) count(sub fsm.Subscription, n int) {
+	if sub.Format == fsm.FormatOutbox {
+		c.outboxes += n
 	}
 }
 
@@ -170,7 +202,8 @@ func (c *Catalog) All() []fsm.Subscription {
 	return c.all
 }
 
-// Match returns the subscriptions whose pattern matches a stream path, as Pattern.Matches says, ordered by ID.
+// Match returns the subscriptions whose pattern matches a stream path, as Pattern.Matches says, ordered by ID. The
+// stream of an outbox is for the subscription of its target alone.
 func (c *Catalog) Match(path string) []fsm.Subscription {
 	segments, ok := fsm.PathSegments(path)
 	if !ok {
@@ -183,9 +216,15 @@ func (c *Catalog) Match(path string) []fsm.Subscription {
 	if len(m.found) == 0 {
 		return nil
 	}
+	kept := c.outbox != "" && fsm.Within(path, c.outbox)
 	subs := make([]fsm.Subscription, 0, len(m.found))
 	for e := range m.found {
-		subs = append(subs, e.sub)
+		switch {
+		case e.sub.Format == fsm.FormatOutbox:
+			return []fsm.Subscription{e.sub}
+		case !kept:
+			subs = append(subs, e.sub)
+		}
 	}
 	slices.SortFunc(subs, byID)
 	return subs

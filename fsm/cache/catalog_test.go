@@ -171,3 +171,36 @@ func TestTheCatalogMatchesAStreamHoweverBothAreSpelled(t *testing.T) {
 		}
 	}
 }
+
+// TestTheStreamsOfAnOutboxAreForItsTargetAlone holds it for a replica with the setting, and for one without.
+func TestTheStreamsOfAnOutboxAreForItsTargetAlone(t *testing.T) {
+	all := fsm.Subscription{ID: "all", Pattern: "/**"}
+	target := fsm.Subscription{ID: "outbox.1", Pattern: "/outbox/1/*", Format: fsm.FormatOutbox}
+	for _, kept := range []bool{false, true} {
+		c := NewCatalog()
+		if kept {
+			c.KeepForOutbox("/outbox")
+		}
+		wants := func(when, path, want string, isFor bool) {
+			t.Helper()
+			ids := ""
+			for _, s := range c.Match(path) {
+				ids += s.ID
+			}
+			if ids != want || c.IsForOutbox(path) != isFor {
+				t.Errorf("%s (kept: %t), %s is for %q; for the outbox: %t", when, kept, path, ids, c.IsForOutbox(path))
+			}
+		}
+		c.Replace([]fsm.Subscription{all, target}, 1)
+		wants("with both", "/outbox/1/3", "outbox.1", true)
+		wants("with both", "/a", "all", false)
+		c.Change(nil, []string{"outbox.1"}, 2)
+		if kept {
+			wants("without the target", "/outbox/1/3", "", true)
+		} else {
+			wants("without the target", "/outbox/1/3", "all", false)
+		}
+		c.Change([]fsm.Subscription{target}, nil, 3)
+		wants("with the target again", "/outbox/1/3", "outbox.1", true)
+	}
+}

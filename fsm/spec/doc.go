@@ -54,6 +54,13 @@
 //	ReturnProbe      endpoint.lua return_probe
 //	RetryEndpoint    retry_endpoint.lua
 //
+// An event that was handed over:
+//
+//	ReserveKey       reserve_key.lua
+//	TakeEvent        take_event.lua
+//	EventFailed      lib.lua event_failed
+//	EventOver        lib.lua event_over
+//
 // A limit of requests:
 //
 //	TakeTurns        take_turns.lua

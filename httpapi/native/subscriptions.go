@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strings"
 
 	"github.com/labstack/echo/v4"
 
@@ -125,7 +126,7 @@ func (f *Face) listSubscriptions(c echo.Context) error {
 		return err
 	}
 	web.WriteList(c.Response(), web.Listed(all, f.bodyOf, func(sub fsm.Subscription) bool {
-		return pattern == fsm.AllStreams || pattern == sub.Pattern
+		return sub.Format != fsm.FormatOutbox && (pattern == fsm.AllStreams || pattern == sub.Pattern)
 	}))
 	return nil
 }
@@ -171,6 +172,10 @@ func target(r *http.Request) (id, pattern string, err error) {
 	}
 	if err := fsm.ValidateSubscriptionID(id); err != nil {
 		return "", "", refusal.New(fsm.CodeInvalidSubscriptionID, "subscription: %v", err)
+	}
+	if strings.HasPrefix(id, fsm.OutboxSubscription) {
+		return "", "", refusal.New(fsm.CodeInvalidSubscriptionID, "ids that begin with %q are the program's own",
+			fsm.OutboxSubscription)
 	}
 	pattern, err = parsePattern(web.RawPath(r))
 	return id, pattern, err

@@ -23,6 +23,7 @@ var statuses = map[fsm.Code]int{
 	fsm.CodeBodyTooLarge:          http.StatusRequestEntityTooLarge,
 	fsm.CodeInvalidPath:           http.StatusBadRequest,
 	fsm.CodeNotFound:              http.StatusNotFound,
+	fsm.CodeIdempotencyConflict:   http.StatusConflict,
 	fsm.CodeReplayRefused:         http.StatusConflict,
 	fsm.CodeRetryRefused:          http.StatusConflict,
 	fsm.CodeStreamNotJSON:         http.StatusConflict,

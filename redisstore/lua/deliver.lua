@@ -4,6 +4,8 @@
 -- ARGV[16] fsm.Delivered.Within  ARGV[17] the dead letter that the events leave, "" if they were delivered.
 -- ARGV[18] if nothing was sent, how often the wake was handed out; otherwise "". Such a report counts only if this
 -- attempt is out (fsm.Delivered.Unsent).
+-- ARGV[19] the event that was handed over, "" if it is none  ARGV[20] why it is dead  ARGV[21] the status of the answer, 0
+-- without one.
 -- Returns the outcome. O(links of the consumer).
 local c = current(load, ARGV[A], ARGV[A + 1], ARGV[A + 2])
 if not c then
@@ -12,13 +14,16 @@ if not c then
   local next_replay = of and redis.call('HGET', P .. 'c:' .. of, 'replaying')
   repeated(again or next_replay and load(of .. ':' .. next_replay)) -- the replay after the one that the call has ended
 elseif ARGV[A + 9] == '' or attempt_out(c, ARGV[A + 9]) then
-  local failing, letter = c.failing, ARGV[A + 8]
+  local failing, letter, attempts = c.failing, ARGV[A + 8], math.max(c.attempt, 1)
   delivered(c)
   put_profile(c, ARGV[A + 6])
   local path, to = ARGV[A + 3], behind(c, ARGV[A + 4], ARGV[A + 7])
   note(c, path, ARGV[A + 5])
   local l = links(c)[path]
-  if l and not after(to, l.tail) and ack(c, path, to) and letter ~= '' then keep_letters(c, { int(failing), letter }) end
+  if l and not after(to, l.tail) and ack(c, path, to) then
+    if letter ~= '' then keep_letters(c, { int(failing), letter }) end
+    if ARGV[A + 10] ~= '' then event_over(ARGV[A + 10], attempts, letter ~= '', ARGV[A + 11], ARGV[A + 12]) end
+  end
   local of = aside_of(c)
   local replayed = of and redis.call('HGET', P .. 'c:' .. c.id, 'replay')
   finished(c)

@@ -81,6 +81,11 @@
 --   scores.
 --   `rs:<consumer>`  hash  number of a span in the queue -> its fsm.ReplaySpan: from, "," and to.
 --   `replays`  zset  consumers whose queue is not empty, all with score 0.
+--   `event:<id>`  hash  an event that was handed over (fsm.OutboxRecord):
+--     `event`, without its payload, `stream`, `status`, `attempts`, `consumer`, `at` (its Place), `last`, `delivered`,
+--     `error` and `code` are the fields of that record. Times are in ms, 0 for none.
+--   `expire`  zset  event that was delivered -> when it goes, ms.
+--   `key:<key>`  hash  an idempotency key (fsm.OutboxKey): `id` and `asked`. It is in a partition of its own.
 --   `lease`  string  the replica that owns the partition.
 --   `n:<nonce>`  string  note of a call, for as long as it may be sent again because its reply was lost (note_call).
 --   For due.lua, it has what the call has handed out: consumers, each with the number of its attempt.
@@ -1211,6 +1216,36 @@ local function delay_of(delays, n)
   return math.floor(least + span * JITTER / JITTER_SPAN)
 end
 
+-- place_in_stream returns where a consumer stands in its stream (fsm.Consumer.Place).
+local function place_in_stream(id, path)
+  return (redis.call('HGET', P .. 'c:' .. id, 'born') or '0') .. ' ' .. (redis.call('HGET', P .. 'l:' .. id, path) or '')
+end
+
+-- keep_event keeps an event that was handed over. It lies in its stream behind the place of its consumer.
+local function keep_event(id, event, stream, consumer, place)
+  redis.call('HSET', P .. 'event:' .. id, 'event', event, 'stream', stream, 'status', 'pending', 'attempts', '0', 'consumer', consumer,
+    'at', place, 'last', '0', 'delivered', '0', 'error', '', 'code', '0')
+end
+
+-- event_failed notes why an attempt to send an event has failed, and the consumer that brings the event from now on.
+local function event_failed(id, by, attempts, why, code)
+  if redis.call('HGET', P .. 'event:' .. id, 'status') ~= 'delivering' then return end
+  redis.call('HSET', P .. 'event:' .. id, 'consumer', by, 'attempts', int(attempts), 'last', int(now), 'error', why, 'code', code)
+end
+
+-- event_over notes that an event is delivered, or dead.
+local function event_over(id, attempts, dead, why, code)
+  local key = P .. 'event:' .. id
+  if redis.call('HGET', key, 'status') ~= 'delivering' then return end
+  redis.call('HSET', key, 'attempts', int(attempts), 'last', int(now), 'error', why, 'code', code)
+  if dead then
+    redis.call('HSET', key, 'status', 'dead_letter')
+  else
+    redis.call('HSET', key, 'status', 'delivered', 'delivered', int(now))
+    redis.call('ZADD', P .. 'expire', int(now + OUTBOX_RETENTION), id)
+  end
+end
+
 -- put_profile gives a consumer the present profile of its subscription.
 local function put_profile(c, profile)
   if profile == (c.profile or '') then return end
@@ -1269,8 +1304,8 @@ local function steps_aside(c, profile, to, within)
     tonumber(redis.call('HGET', P .. 'asides', c.gen) or '0') < MAX_SUBSCRIPTION_ASIDES
 end
 
--- step_aside makes the aside that goes on with a failed attempt. The consumer goes on behind its events
--- (spec.stepAside).
+-- step_aside makes the aside that goes on with a failed attempt, and returns its id. The consumer goes on behind its
+-- events (spec.stepAside).
 local function step_aside(c, retry_after, why, profile, span, to, within)
   local aside = create(c.sub, c.gen, c.id .. ':' .. int(c.epoch), c.primary, links(c)[c.primary].acked, c.epoch, c.profile, {
     of = c.id, born = redis.call('HGET', P .. 'c:' .. c.id, 'born') or '0', ends = within,
@@ -1287,6 +1322,7 @@ local function step_aside(c, retry_after, why, profile, span, to, within)
   delivered(c)
   ack(c, c.primary, behind(c, to, within))
   finished(c)
+  return aside.id
 end
 
 -- start_over makes a consumer start over in streams that were made anew or deleted (spec.Restart). If its

@@ -229,7 +229,8 @@ func (bs *backfills) behind(ctx context.Context, b *backfill, first bool) (paths
 	}
 	watched := map[string]fsm.Stream{}
 	err = d.scanRecords(ctx, fsm.AllPartitions(d.store.Partitions()), func(s fsm.Stream) {
-		if s.LinkedTo(b.sub) || !pattern.Matches(s.Path) || !d.Tracked(s.Path) || !first && !s.Present() {
+		if s.LinkedTo(b.sub) || !pattern.Matches(s.Path) || !d.Tracked(s.Path) || !first && !s.Present() ||
+			b.sub.Format != fsm.FormatOutbox && d.store.Catalog().IsForOutbox(s.Path) {
 			return
 		}
 		paths = append(paths, s.Path)

@@ -39,7 +39,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 				"retries; tail: a live read that watches a stream; read: a catch-up read; registry: a read of the " +
 				"registry stream; probe: a HEAD that finds out what the stream server is; push: a read of events to " +
 				"deliver, which is left out for those that a live request has just shown; write: an append to " +
-				"REVEILLE_EVENTS_STREAM) and outcome (ok; missing: 404 " +
+				"REVEILLE_EVENTS_STREAM or below REVEILLE_OUTBOX) and outcome (ok; missing: 404 " +
 				"or 410; not_kept: an offset that is no longer kept; client_error: any other status below 500; " +
 				"server_error; invalid: the response breaks the protocol; unreachable: no response; timeout; " +
 				"cancelled: no longer needed). Requests that pass through the gateway are not included.",

@@ -190,6 +190,7 @@ func TestTheProgramTakesTheLeastAndTheMostThatTheSchemaTakes(t *testing.T) {
 			least[name] = "1.5s"
 		}
 	}
+	most["outbox"] = "/outbox"     // it cannot be the path of another stream
 	delete(most, "registryStream") // with it the program is not ready before the stream server has answered
 	for _, given := range []map[string]any{least, most} {
 		text, err := json.Marshal(map[string]any{"settings": given})

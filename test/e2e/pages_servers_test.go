@@ -32,6 +32,8 @@ type pastes struct {
 	receiver  *harness.Receiver
 	// from and to are offsets of the stream /orders/17, letter is a dead letter of the subscription orders.
 	from, to, letter string
+	// handed is an event that was handed over for direct delivery.
+	handed string
 	// push is a request of a subscription with this secret.
 	push   harness.Push
 	secret string
@@ -44,7 +46,7 @@ func newPastes(t *testing.T) *pastes {
 	e := &env{t: t, redis: &database{URL: server.URL, servers: []*harness.Redis{server}, t: t}}
 	e.ref = refServer(t, harness.RefOptions{})
 	e.run(options{settings: map[string]string{
-		"REVEILLE_PPROF": "true", "REVEILLE_OJS": "true", "REVEILLE_CONSENT": "ask",
+		"REVEILLE_PPROF": "true", "REVEILLE_OJS": "true", "REVEILLE_CONSENT": "ask", "REVEILLE_OUTBOX": "/outbox",
 		"REVEILLE_ORIGIN": "reveille.example.com", "REVEILLE_UNCONSENTED_RATE": "1000000",
 	}})
 	w := &pastes{
@@ -69,6 +71,8 @@ func newPastes(t *testing.T) *pastes {
 	w.from = w.gateway.Append("/orders/17", `{"n":1}`)
 	w.to = w.gateway.Append("/orders/17", `{"n":2}`)
 	w.subscribe()
+	w.handed = w.handOver(w.gateway, http.StatusAccepted,
+		`{"target_url":"`+w.receiver.URL+`","event_type":"push","payload":{}}`).ID
 	w.gateway.Append("/orders/17", `{"n":3}`)
 	harness.Eventually(t, soon, "a push with two signatures", func() error {
 		for _, p := range w.receiver.Pushes() {
@@ -140,7 +144,7 @@ func (w *pastes) places() []string {
 		"https://example.com/hook", w.receiver.URL, "https://alerts.example.com/ojs", w.receiver.URL,
 		"SUBSCRIPTION STREAM", "orders /orders/17", "OFFSET", w.from, "{from}", w.from,
 		"0000000000000000_0000000000000026", w.from, "0000000000000000_0000000000000052", w.to,
-		"dl_23_1795703412345678", w.letter, "whsec_…", w.secret,
+		"dl_23_1795703412345678", w.letter, "whe_17_5f0c2a9d3b7e4c613", w.handed, "whsec_…", w.secret,
 		"t=1704067200,sha256=a1b2…", hmac, "t=…,sha256=…", hmac,
 		"'v1,…' --id evt_… --timestamp …", fmt.Sprintf("'%s' --id %s --timestamp %s",
 			h.Get("Webhook-Signature"), w.push.ID, h.Get("Webhook-Timestamp")),

@@ -268,7 +268,7 @@ func TestHistoriesFindABrokenScript(t *testing.T) {
 	usual := slices.Concat([]harness.BrokenScript{{Name: "none"}, brokenLink}, brokenPushes, brokenFailures,
 		harness.BrokenScripts)
 	beside := []harness.BrokenScript{{Name: "none beside asides"}}
-	besides := slices.Concat(usual, beside, brokenAsides, brokenLetters)
+	besides := slices.Concat(usual, beside, brokenAsides, brokenLetters, brokenOutbox)
 	for i, b := range slices.Concat(besides, []harness.BrokenScript{{Name: "none as much is lost"}}, brokenLost) {
 		t.Run(strings.ReplaceAll(b.Name, " ", "_"), func(t *testing.T) {
 			rdb := server.Client()

@@ -1013,6 +1013,7 @@ func (h *history) failed(wake fsm.Delivery, f fsm.Failure) {
 	if f.Tail != "" {
 		h.unsettled[wake.Primary] = true
 	}
+	f.Event, f.Status = h.takes(wake), 500
 	got, err := h.store.Fail(h.ctx, wake.Ref(), f)
 	h.must(err)
 	want, err := h.spec.Fail(h.ctx, wake.Ref(), f)
@@ -1056,6 +1057,7 @@ func (h *history) delivers(wake fsm.Delivery, dead bool) {
 // reports says what has become of what an attempt has brought.
 func (h *history) reports(wake fsm.Delivery, d fsm.Delivered) {
 	h.unsettled[d.Path] = true
+	d.Event, d.Status = h.takes(wake), 200
 	got, err := h.store.Deliver(h.ctx, wake.Ref(), d)
 	h.must(err)
 	want, err := h.spec.Deliver(h.ctx, wake.Ref(), d)
@@ -1260,6 +1262,7 @@ func (h *history) agree(kind string) {
 	}
 	h.asidesAgree(kind)
 	h.lettersAgree(kind)
+	h.eventsAgree(kind)
 	h.listed(kind)
 	h.tallied(kind)
 	kept, err := h.rdb.HLen(h.ctx, "rv:{subs}:endpoints").Result()

@@ -105,6 +105,8 @@ type state struct {
 	places map[string]time.Time
 	// logs are the delivery logs, by the generation of their subscription, the oldest entry first.
 	logs map[string][]fsm.LoggedAttempt
+	// reserved are the idempotency keys.
+	reserved map[string]fsm.OutboxKey
 	// unnoted is until when subscriptions count as older than unnoted writes.
 	unnoted time.Time
 }
@@ -118,7 +120,7 @@ func New(opts Options) *DB {
 		subs: map[string]fsm.Subscription{}, backfills: map[string]backfill{}, dropping: map[string]string{},
 		registry: fsm.RegistryPlace{Offset: fsm.Start}, places: map[string]time.Time{},
 		endpoints: map[string]fsm.EndpointState{}, pauses: map[string]time.Time{}, paces: map[string]spec.Pace{},
-		logs: map[string][]fsm.LoggedAttempt{},
+		logs: map[string][]fsm.LoggedAttempt{}, reserved: map[string]fsm.OutboxKey{},
 	}}
 	for range opts.Partitions {
 		db.state.partitions = append(db.state.partitions, newPartition())
@@ -228,6 +230,7 @@ func (s state) clone() state {
 	s.subs, s.backfills, s.dropping = maps.Clone(s.subs), maps.Clone(s.backfills), maps.Clone(s.dropping)
 	s.places, s.endpoints = maps.Clone(s.places), maps.Clone(s.endpoints)
 	s.logs, s.paces, s.pauses = maps.Clone(s.logs), maps.Clone(s.paces), maps.Clone(s.pauses)
+	s.reserved = maps.Clone(s.reserved)
 	return s
 }
 

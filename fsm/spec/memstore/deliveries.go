@@ -86,9 +86,11 @@ func (s *Store) Fail(ctx context.Context, r fsm.DeliveryRef, f fsm.Failure) (o f
 		env := t.env(p, c.ID)
 		env.Asides = p.asides(c.Generation)
 		env.AsideWakeID = t.env(p, fsm.AsideID(c.ID, c.Epoch)).WakeID
+		was := c
 		c, e := spec.Fail(c, env, r, f)
 		t.put(p, c, e, &o)
 		p.note(c.Primary, raised)
+		p.eventFailed(was, e, t.now(), f)
 	}, "Fail", r, f)
 	return o, err
 }
@@ -133,8 +135,14 @@ func (s *Store) Deliver(ctx context.Context, r fsm.DeliveryRef, d fsm.Delivered)
 		}
 		raised := p.raisedBy(c, d.Path, d.Tail)
 		d.Tail = raised.Tail
+		was := c
 		c, e := spec.Deliver(c, t.env(p, c.ID), r, d)
 		t.put(p, c, e, &o)
+		if c.Links[d.Path].Acked != was.Links[d.Path].Acked {
+			if record, kept := p.events[d.Event]; kept {
+				p.events[d.Event] = spec.EventOver(record, was, d, t.now())
+			}
+		}
 		p.note(d.Path, raised)
 		if e.Removed && c.Replay != 0 {
 			t.replayOver(p, c, &o)

@@ -1,0 +1,189 @@
+package fsm
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// OutboxEvent is an event that was handed over for one target (delivery semantics, Storage). It lies in a JSON stream
+// of that target, as this JSON. The store keeps all but its Payload.
+type OutboxEvent struct {
+	ID string `json:"id"`
+	// Key is the idempotency key: the same key again is the same event.
+	Key      string `json:"idempotency_key"`
+	Provider string `json:"provider,omitempty"`
+	Type     string `json:"event_type"`
+	Target   string `json:"target_url"`
+	// MaxAttempts is the number of attempts after which the event is dead; 0 for the default.
+	MaxAttempts int `json:"max_attempts,omitempty"`
+	// ReplayOf is the ID of the event that this one delivers again; empty for none.
+	ReplayOf string          `json:"replay_of,omitempty"`
+	Metadata json.RawMessage `json:"metadata,omitempty"`
+	// CreatedAt is when it was handed over, in milliseconds since 1970, by the clock of the replica that took it.
+	CreatedAt int64 `json:"created_at"`
+	// Payload is the body of each delivery, JSON. It is a text here, because stream servers may write JSON anew.
+	Payload string `json:"payload,omitempty"`
+}
+
+// OutboxStatus is what has become of an OutboxEvent (delivery semantics, Delivery Flow).
+type OutboxStatus string
+
+// The statuses.
+const (
+	// OutboxPending: no attempt has begun.
+	OutboxPending OutboxStatus = "pending"
+	// OutboxDelivering: an attempt is under way.
+	OutboxDelivering OutboxStatus = "delivering"
+	OutboxDelivered  OutboxStatus = "delivered"
+	// OutboxRetrying: an attempt has failed, and another one follows.
+	OutboxRetrying OutboxStatus = "retrying"
+	// OutboxDead: no further attempt follows.
+	OutboxDead OutboxStatus = "dead_letter"
+)
+
+// OutboxStatuses are all of them.
+var OutboxStatuses = []OutboxStatus{OutboxPending, OutboxDelivering, OutboxDelivered, OutboxRetrying, OutboxDead}
+
+// Over says whether the status is final.
+func (s OutboxStatus) Over() bool { return s == OutboxDelivered || s == OutboxDead }
+
+// OutboxRecord is what the store keeps of an OutboxEvent.
+type OutboxRecord struct {
+	// Event lacks its Payload.
+	Event OutboxEvent
+	// Stream is where the event lies.
+	Stream string
+	// Status is OutboxPending until the event is taken up, then OutboxDelivering until it is over. State has the
+	// present one.
+	Status OutboxStatus
+	// Attempts counts the attempts whose result is known.
+	Attempts int
+	// Consumer brings the event, which lies behind its Place. Both are empty if the stream had no consumer yet when the
+	// event was handed over.
+	Consumer, Place string
+	// LastAttemptAt is when the result of an attempt was last known, and DeliveredAt when the event was delivered; zero
+	// for never.
+	LastAttemptAt, DeliveredAt time.Time
+	// LastError says why the last attempt failed, in a few words, and LastStatus is the status of its answer; empty and
+	// 0 for none.
+	LastError  string
+	LastStatus int
+}
+
+// OutboxState is what a client sees of an OutboxRecord.
+type OutboxState struct {
+	Status   OutboxStatus
+	Attempts int
+	// NextRetryAt is when the next attempt is due; zero unless the event is OutboxRetrying.
+	NextRetryAt time.Time
+}
+
+// Place is where the consumer stands in its primary stream. Consumers of earlier streams of that name have others.
+func (c Consumer) Place() string {
+	return strconv.FormatInt(c.Born, 10) + " " + string(c.Links[c.Primary].Acked)
+}
+
+// OutboxBearer is the consumer that brings an event; its State is empty if it is gone.
+type OutboxBearer struct {
+	State    State
+	Sent     bool
+	Attempt  int
+	Deadline time.Time
+	Place    string
+}
+
+// Bearer is the consumer as it brings an event.
+func (c Consumer) Bearer() OutboxBearer {
+	return OutboxBearer{State: c.State, Sent: c.Sent, Attempt: c.Attempt, Deadline: c.Deadline, Place: c.Place()}
+}
+
+// From is the offset that the event lies behind.
+func (r OutboxRecord) From() Offset {
+	_, offset, _ := strings.Cut(r.Place, " ")
+	return cmp.Or(Offset(offset), Start)
+}
+
+// State returns the state of an event from the consumer that brings it, as both are at the same moment. A consumer goes
+// with its stream. Then nothing can deliver the event any more, unless it was delivered before a replay.
+func (r OutboxRecord) State(c OutboxBearer) OutboxState {
+	born, _, _ := strings.Cut(r.Place, " ")
+	bornNow, _, _ := strings.Cut(c.Place, " ")
+	s := OutboxState{Status: OutboxPending, Attempts: r.Attempts}
+	switch {
+	case r.Status.Over():
+		s.Status = r.Status
+	case r.Consumer == "":
+	case c.State == "" || born != bornNow:
+		s.Status = OutboxDead
+		if !r.DeliveredAt.IsZero() {
+			s.Status = OutboxDelivered
+		}
+	case r.Status == OutboxPending || c.State != Waking || c.Place != r.Place:
+	case c.Sent:
+		s.Status, s.Attempts = OutboxDelivering, c.Attempt
+	case c.Attempt > 0:
+		s.Status, s.Attempts, s.NextRetryAt = OutboxRetrying, c.Attempt, c.Deadline
+	}
+	return s
+}
+
+// OutboxPrefix begins the ID of an OutboxEvent, KeyPrefix an idempotency key that a client has left out.
+const (
+	OutboxPrefix = "whe_"
+	KeyPrefix    = "idk_"
+)
+
+// NewOutboxID returns the ID of an event in a stream of a partition, from random hexadecimal digits.
+func NewOutboxID(partition int, random string) string {
+	return OutboxPrefix + strconv.Itoa(partition) + "_" + random
+}
+
+// OutboxPartition returns the partition that keeps the event of an ID.
+func OutboxPartition(id string, partitions int) (int, error) {
+	rest, ok := strings.CutPrefix(id, OutboxPrefix)
+	number, random, two := strings.Cut(rest, "_")
+	n, err := strconv.Atoi(number)
+	if !ok || !two || err != nil || n < 0 || n >= partitions || strconv.Itoa(n) != number || random == "" {
+		return 0, fmt.Errorf("%q is no id of an event, such as whe_17_5f0c2a9d3b7e4c61", id)
+	}
+	return n, nil
+}
+
+// OutboxKey is what is kept of an idempotency key.
+type OutboxKey struct {
+	// ID of the event, and Asked: digests of what the client has asked for, by field.
+	ID    string
+	Asked map[string]string
+	// New is true if no event had the key.
+	New bool
+}
+
+// OutboxRetry has the delays after the first failed attempt, the second and so on (delivery semantics, Retry Strategy).
+// An event has its own number of attempts; without one, it is OutboxAttempts.
+var OutboxRetry = []time.Duration{
+	time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second, 16 * time.Second, 32 * time.Second,
+	64 * time.Second, 128 * time.Second, 256 * time.Second, 300 * time.Second,
+}
+
+// Most is the number of attempts after which the event is dead.
+func (e OutboxEvent) Most() int { return cmp.Or(e.MaxAttempts, OutboxAttempts) }
+
+const (
+	// OutboxAttempts is OutboxEvent.MaxAttempts by default (delivery semantics, Retry Strategy).
+	OutboxAttempts = 5
+	// OutboxTimeout is deliveryTimeoutMs.
+	OutboxTimeout = 30 * time.Second
+	// OutboxRetention is how long an event is kept once it is delivered (delivery semantics, Payload Retention).
+	OutboxRetention = 7 * 24 * time.Hour
+	// OutboxReserved is how long a key is kept whose event was never handed over.
+	OutboxReserved = 24 * time.Hour
+	// MaxOutboxTargets bounds the targets that events are handed over for.
+	MaxOutboxTargets = 10_000
+)
+
+// OutboxSubscription begins the IDs of the subscriptions that deliver what was handed over. Clients cannot use it.
+const OutboxSubscription = "outbox."

@@ -1,0 +1,60 @@
+package spec
+
+import (
+	"time"
+
+	"reveille/fsm"
+)
+
+// ReserveKey reserves an idempotency key for an event, or returns the event that has it.
+func ReserveKey(kept fsm.OutboxKey, k fsm.OutboxKey) fsm.OutboxKey {
+	k.New = kept.ID == ""
+	if !k.New {
+		k.ID, k.Asked = kept.ID, kept.Asked
+	}
+	return k
+}
+
+// TakeEvent notes that an attempt of a consumer is about to send an event. It says no if the event is over, or if the
+// consumer by brings it, which is at its place: then the event lies in its stream twice. A replay sends what is over.
+// If nothing is kept of the event, it is new, unless it was handed over so long ago that it has expired.
+func TakeEvent(
+	kept, fresh fsm.OutboxRecord, c, by fsm.Consumer, now time.Time, replay bool,
+) (_ fsm.OutboxRecord, deliver bool) {
+	e := kept
+	elsewhere := e.Status == fsm.OutboxDelivering && by.ID != "" && (by.ID != c.ID || e.Place != c.Place()) &&
+		by.Place() == e.Place
+	switch {
+	case e.Status == "":
+		expires := time.UnixMilli(fresh.Event.CreatedAt).Add(fsm.OutboxRetention)
+		if e = fresh; !expires.After(now) && !replay {
+			return kept, false
+		}
+	case e.Status.Over() && !replay, elsewhere:
+		return e, false
+	}
+	e.Status, e.Consumer, e.Place = fsm.OutboxDelivering, c.ID, c.Place()
+	return e, true
+}
+
+// EventFailed notes why an attempt to send an event has failed, and the consumer that brings the event from now on.
+func EventFailed(e fsm.OutboxRecord, by string, attempts int, now time.Time, f fsm.Failure) fsm.OutboxRecord {
+	if e.Status == fsm.OutboxDelivering {
+		e.Consumer, e.Attempts, e.LastAttemptAt, e.LastError, e.LastStatus = by, attempts, now, f.Reason, f.Status
+	}
+	return e
+}
+
+// EventOver notes that an event is delivered, or dead. Its consumer is as it was before.
+func EventOver(e fsm.OutboxRecord, c fsm.Consumer, d fsm.Delivered, now time.Time) fsm.OutboxRecord {
+	if e.Status != fsm.OutboxDelivering {
+		return e
+	}
+	e.Attempts, e.LastAttemptAt, e.LastStatus = max(c.Attempt, 1), now, d.Status
+	if d.Dead != nil {
+		e.Status, e.LastError = fsm.OutboxDead, d.Dead.Reason
+	} else {
+		e.Status, e.LastError, e.DeliveredAt = fsm.OutboxDelivered, "", now
+	}
+	return e
+}

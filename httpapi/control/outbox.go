@@ -1,0 +1,327 @@
+package control
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"go.uber.org/zap"
+
+	"reveille/fsm"
+	"reveille/fsm/throttle"
+	"reveille/httpapi/refusal"
+)
+
+const (
+	// outboxLanes is over how many streams the events of one target are spread: so many first attempts are made at
+	// once (delivery semantics, maxConcurrent).
+	outboxLanes = 10
+	// handOverTime bounds one hand-over.
+	handOverTime = 15 * time.Second
+	// outboxRead is how many events one read brings that looks for an event in its stream.
+	outboxRead = 100
+	outboxType = "application/json"
+)
+
+// OutboxStore keeps what becomes of the events that were handed over, and their idempotency keys.
+type OutboxStore interface {
+	// ReserveKey is the transition of the same name. A key whose event is never handed over goes in time.
+	ReserveKey(ctx context.Context, key string, k fsm.OutboxKey) (fsm.OutboxKey, error)
+	// KeepKey keeps a reserved key for as long as its event.
+	KeepKey(ctx context.Context, key, id string) error
+	// EventOfKey returns the ID of the event that has a key, or fsm.ErrNotFound.
+	EventOfKey(ctx context.Context, key string) (id string, err error)
+	// AcceptEvent takes in that an event lies in its stream, of which this consumer is.
+	AcceptEvent(ctx context.Context, e fsm.OutboxEvent, stream, consumer string) error
+	// OutboxEvent returns what is kept of an event, and its present state, or fsm.ErrNotFound.
+	OutboxEvent(ctx context.Context, id string) (fsm.OutboxRecord, fsm.OutboxState, error)
+	PartitionOf(home string) int
+}
+
+// OutboxServer writes and reads the streams of the events.
+type OutboxServer interface {
+	Append(ctx context.Context, path, contentType string, body []byte) (fsm.Offset, error)
+	Create(ctx context.Context, path, contentType string) (tail fsm.Offset, created bool, err error)
+	ReadBatch(
+		ctx context.Context, reader, path string, at, end fsm.Offset, events int, span int64,
+		matches func([]byte) bool,
+	) (fsm.Batch, error)
+}
+
+// OutboxWrites hears of each write, as it does of the gateway's.
+type OutboxWrites interface {
+	BeforeWrite(ctx context.Context, path string, create bool) fsm.Write
+	Written(w fsm.Write, tail fsm.Offset, created bool)
+	Refused(w fsm.Write)
+}
+
+// Outbox hands events over to the streams of their targets, from which they are delivered. All fields are required. It
+// is safe for concurrent use.
+type Outbox struct {
+	Control *Service
+	Store   OutboxStore
+	Server  OutboxServer
+	Writes  OutboxWrites
+	// Root is the canonical path that the streams lie below.
+	Root string
+
+	// untaken limits the log lines about events that the stream server did not take.
+	untaken throttle.Trouble
+}
+
+// Handed is an event that was handed over, as a client sees it.
+type Handed struct {
+	fsm.OutboxRecord
+	fsm.OutboxState
+	// New is false if the event was there before.
+	New bool
+}
+
+// HandOver hands over an event that lacks its ID, and may lack its Key. When it returns, the event lies in its stream
+// and is delivered from then on. The same key again returns the same event. If the key is of another event, the refusal
+// names what differs. A hand-over that was cut short is made up for by the same request again. That may put the event
+// into its stream twice; it is delivered once.
+func (o *Outbox) HandOver(ctx context.Context, e fsm.OutboxEvent) (Handed, error) {
+	if e.Key == "" {
+		e.Key = fsm.KeyPrefix + uuid.NewString()
+	}
+	e.CreatedAt = o.Control.Clock().UnixMilli()
+	e.ID = o.idOf(e)
+	text, err := outboxText(e)
+	if err != nil {
+		return Handed{}, err
+	}
+	// A client that goes away does not cut it short.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), handOverTime)
+	defer cancel()
+	sub, err := o.subscribe(ctx, e.Target)
+	if err != nil {
+		return Handed{}, err
+	}
+	k, err := o.Store.ReserveKey(ctx, e.Key, fsm.OutboxKey{ID: e.ID, Asked: digests(e)})
+	if err != nil {
+		return Handed{}, err
+	}
+	if differs := differing(k.Asked, digests(e)); len(differs) > 0 {
+		return Handed{}, refusal.New(fsm.CodeIdempotencyConflict,
+			"another event has this idempotency key: it has another %s", strings.Join(differs, ", "))
+	}
+	if !k.New {
+		switch h, err := o.Event(ctx, e.ID); {
+		case err == nil:
+			return h, o.Store.KeepKey(ctx, e.Key, e.ID)
+		case !errors.Is(err, fsm.ErrNotFound):
+			return Handed{}, err
+		}
+	}
+	stream := o.streamOf(e)
+	if err := o.append(ctx, stream, text); err != nil {
+		return Handed{}, o.refused(e, stream, err)
+	}
+	if err := o.Store.KeepKey(ctx, e.Key, e.ID); err != nil {
+		return Handed{}, err
+	}
+	if err := o.Store.AcceptEvent(ctx, e, stream, fsm.ConsumerID(sub.ID, stream)); err != nil {
+		return Handed{}, err
+	}
+	h, err := o.Event(ctx, e.ID)
+	h.New = true
+	return h, err
+}
+
+// outboxText returns an event as it lies in its stream.
+func outboxText(e fsm.OutboxEvent) ([]byte, error) {
+	var text bytes.Buffer
+	enc := json.NewEncoder(&text)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(e); err != nil {
+		return nil, err
+	}
+	if text.Len() > fsm.MaxDeliveryBytes {
+		return nil, refusal.New(fsm.CodeBodyTooLarge, "the event is larger than %d bytes", fsm.MaxDeliveryBytes)
+	}
+	return bytes.TrimSpace(text.Bytes()), nil
+}
+
+// refused is the error for an event that the stream server did not take, as far as is known.
+func (o *Outbox) refused(e fsm.OutboxEvent, stream string, err error) error {
+	o.untaken.Log(o.Control.Log, o.Control.Clock()).Warn("the stream server takes no events for direct delivery",
+		zap.String("stream", stream), zap.Error(err))
+	return refusal.New(fsm.CodeUnavailable,
+		"the stream server does not take the event now; try again with the idempotency key %s",
+		refusal.Clipped(e.Key))
+}
+
+// append appends an event to a stream, which it makes if there is none.
+func (o *Outbox) append(ctx context.Context, stream string, text []byte) error {
+	write := func(create bool) error {
+		w := o.Writes.BeforeWrite(ctx, stream, create)
+		var tail fsm.Offset
+		var created bool
+		var err error
+		if create {
+			tail, created, err = o.Server.Create(ctx, stream, outboxType)
+		} else {
+			tail, err = o.Server.Append(ctx, stream, outboxType, text)
+		}
+		if err != nil {
+			o.Writes.Refused(w)
+		} else {
+			o.Writes.Written(w, tail, created)
+		}
+		return err
+	}
+	err := write(false)
+	if errors.Is(err, fsm.ErrNoStream) {
+		if err = write(true); err == nil {
+			err = write(false)
+		}
+	}
+	return err
+}
+
+// everything is the program itself as a principal: the subscriptions of targets are nobody else's.
+var everything = func() fsm.Principal {
+	all, _ := fsm.ParsePattern(fsm.AllStreams)
+	return fsm.Principal{Paths: []fsm.Pattern{all}}
+}()
+
+// subscribe returns the subscription that delivers the events of a target. It is made with the first one, and begins at
+// the start of its streams: an event that has expired is not sent again.
+func (o *Outbox) subscribe(ctx context.Context, target string) (fsm.Subscription, error) {
+	ctx = As(ctx, everything)
+	want := fsm.Subscription{
+		ID: fsm.OutboxSubscription + o.hashOf(target), Pattern: o.Root + "/" + o.hashOf(target) + "/*", Webhook: target,
+		Mode: fsm.ModePush, Format: fsm.FormatOutbox, Ordering: fsm.OrderingNone, Start: fsm.Start,
+		Retry: fsm.OutboxRetry, Timeout: fsm.OutboxTimeout,
+	}.WithDefaults()
+	fits := func(sub fsm.Subscription) bool {
+		return sub.Format == fsm.FormatOutbox && sub.Webhook == target && sub.Pattern == want.Pattern
+	}
+	sub, there := o.Control.View.Subscription(ctx, want.ID)
+	if there && fits(sub) {
+		return sub, nil
+	}
+	targets, all := 0, []fsm.Subscription(nil)
+	all, _ = o.Control.View.Subscriptions(ctx)
+	for _, sub := range all {
+		if sub.Format == fsm.FormatOutbox {
+			targets++
+		}
+	}
+	if targets >= fsm.MaxOutboxTargets {
+		return sub, refusal.New(fsm.CodeTooManyRequests,
+			"events were handed over for %d targets, and no more are taken", targets)
+	}
+	sub, _, err := o.Control.Subscribe(ctx, want)
+	if errors.As(err, new(*fsm.ConflictError)) { // another version has made it
+		if sub, there, err = o.Control.Find(ctx, want.ID); err == nil && (!there || !fits(sub)) {
+			err = &fsm.ConflictError{}
+		}
+	}
+	return sub, err
+}
+
+// streamOf returns the stream of an event: the last digit of its ID says which one.
+func (o *Outbox) streamOf(e fsm.OutboxEvent) string {
+	return o.Root + "/" + o.hashOf(e.Target) + "/" + e.ID[len(e.ID)-1:]
+}
+
+// idOf returns the ID of an event, which its key and its target decide. The last digit says over which stream of the
+// target it goes. So a hand-over that is repeated leads to the same place, whatever the store has lost.
+func (o *Outbox) idOf(e fsm.OutboxEvent) string {
+	sum := sha256.Sum256([]byte(e.Key + "\n" + e.Target))
+	e.ID = hex.EncodeToString(sum[:10]) + fmt.Sprint(sum[10]%outboxLanes)
+	return fsm.NewOutboxID(o.Store.PartitionOf(o.streamOf(e)), e.ID)
+}
+
+// hashOf names a target in the path of its streams.
+func (o *Outbox) hashOf(target string) string {
+	sum := sha256.Sum256([]byte(o.Root + "\n" + target))
+	return hex.EncodeToString(sum[:12])
+}
+
+// digests are of what a client asks for, however its JSON is written.
+func digests(e fsm.OutboxEvent) map[string]string {
+	of, payload := map[string]string{}, bytes.Buffer{}
+	_ = json.Compact(&payload, []byte(e.Payload)) // it was read as JSON
+	for name, value := range map[string]string{
+		"target_url": e.Target, "event_type": e.Type, "provider": e.Provider, "payload": payload.String(),
+	} {
+		sum := sha256.Sum256([]byte(value))
+		of[name] = hex.EncodeToString(sum[:8])
+	}
+	return of
+}
+
+// differing returns the names of the fields that differ.
+func differing(a, b map[string]string) (names []string) {
+	for name, digest := range b {
+		if a[name] != digest {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// Event returns an event, or fsm.ErrNotFound.
+func (o *Outbox) Event(ctx context.Context, id string) (h Handed, err error) {
+	h.OutboxRecord, h.OutboxState, err = o.Store.OutboxEvent(ctx, id)
+	return h, err
+}
+
+// EventOfKey returns the event that has an idempotency key, or fsm.ErrNotFound.
+func (o *Outbox) EventOfKey(ctx context.Context, key string) (Handed, error) {
+	id, err := o.Store.EventOfKey(ctx, key)
+	if err != nil {
+		return Handed{}, err
+	}
+	return o.Event(ctx, id)
+}
+
+// Replay hands over an event again, as a new one with a key of its own, which may be named. The old one stays. Only
+// what is over can be replayed.
+func (o *Outbox) Replay(ctx context.Context, h Handed, key string) (Handed, error) {
+	if !h.OutboxState.Status.Over() {
+		return h, refusal.New(fsm.CodeReplayRefused, "the event is %s: only what is delivered or dead can be replayed",
+			h.OutboxState.Status)
+	}
+	payload, err := o.Payload(ctx, h)
+	if errors.Is(err, fsm.ErrNotFound) || errors.Is(err, fsm.ErrNoStream) {
+		return h, refusal.New(fsm.CodeReplayRefused, "the stream server does not keep the payload any more")
+	}
+	if err != nil {
+		return h, refusal.New(fsm.CodeUnavailable, "the payload cannot be read now; try again")
+	}
+	e := h.Event
+	e.ID, e.Key, e.ReplayOf, e.Payload = "", key, h.Event.ID, payload
+	return o.HandOver(ctx, e)
+}
+
+// Payload reads the payload of an event from its stream.
+func (o *Outbox) Payload(ctx context.Context, h Handed) (string, error) {
+	for at := h.From(); ; {
+		b, err := o.Server.ReadBatch(ctx, "outbox "+h.Event.ID, h.Stream, at, "", outboxRead, 0, nil)
+		if err != nil {
+			return "", err
+		}
+		for _, text := range b.Events {
+			var e fsm.OutboxEvent
+			if json.Unmarshal(text, &e) == nil && e.ID == h.Event.ID {
+				return e.Payload, nil
+			}
+		}
+		if at = b.To; len(b.Events) == 0 {
+			return "", fsm.ErrNotFound
+		}
+	}
+}

@@ -1,0 +1,220 @@
+// Package outbox is the face of direct deliveries: a client hands over one event for one target, and asks what has
+// become of it (delivery semantics, API Endpoints).
+package outbox
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/labstack/echo/v4"
+
+	"reveille/fsm"
+	"reveille/httpapi/control"
+	"reveille/httpapi/fields"
+	"reveille/httpapi/refusal"
+	"reveille/httpapi/web"
+)
+
+const (
+	root       = "/webhooks"
+	deliver    = root + "/deliver"
+	events     = root + "/events/"
+	replay     = "/replay"
+	ofKeys     = root + "/idempotency/"
+	maxText    = 255
+	maxTarget  = 2048
+	maxDetails = 16 << 10
+	maxTries   = 100
+	// readTime bounds how long the payload of an event is looked for.
+	readTime = time.Second
+)
+
+// Face serves direct deliveries. All fields are required.
+type Face struct {
+	Outbox  *control.Outbox
+	Bodies  web.Bodies
+	Targets fields.Targets
+	// FromNoPage makes a handler refuse web pages that may not use the API port.
+	FromNoPage func(echo.HandlerFunc) echo.HandlerFunc
+}
+
+// Resources are those of direct deliveries, and the streams of the events, which are for nobody else.
+func (f *Face) Resources() []web.Resource {
+	below := func(prefix string) func(string) bool {
+		return func(raw string) bool {
+			id, ok := strings.CutPrefix(raw, prefix)
+			return ok && id != "" && !strings.Contains(id, "/")
+		}
+	}
+	return []web.Resource{
+		{
+			Path: func(raw string) bool { return raw == deliver }, Role: web.Anyone,
+			Usage: "an event is handed over by POST", Methods: web.Post(f.FromNoPage(f.handOver)),
+		},
+		{Path: below(events), Role: web.Anyone, Methods: web.Read(f.event)},
+		{
+			Path: func(raw string) bool {
+				id, ok := strings.CutSuffix(raw, replay)
+				return ok && below(events)(id)
+			},
+			Role: web.Anyone, Methods: web.Post(f.FromNoPage(f.replay)), Usage: "an event is replayed by POST",
+		},
+		{Path: below(ofKeys), Role: web.Anyone, Methods: web.Read(f.eventOfKey)},
+		{Path: f.isReserved, Role: web.Anyone, Methods: web.All(nothing)},
+	}
+}
+
+func (f *Face) isReserved(raw string) bool {
+	return fsm.Within(raw, root) || fsm.Within(raw, f.Outbox.Root)
+}
+
+func nothing(echo.Context) error {
+	return refusal.New(fsm.CodeNotFound, "there is nothing at this path")
+}
+
+// handOver answers POST /webhooks/deliver. An event that was there before is answered with 200.
+func (f *Face) handOver(c echo.Context) error {
+	o, err := f.Bodies.JSON(c)
+	if err != nil {
+		return err
+	}
+	e, err := read(o)
+	if err != nil {
+		return err
+	}
+	ctx := c.Request().Context()
+	if err := f.Targets.CheckTarget(ctx, e.Target); err != nil {
+		return refusal.New(fsm.CodeInvalidWebhook, "target_url: %v", err)
+	}
+	h, err := f.Outbox.HandOver(ctx, e)
+	status := http.StatusOK
+	if h.New {
+		status = http.StatusAccepted
+	}
+	return web.Answer(c, status, bodyOf(h, e.Payload), err)
+}
+
+// event answers GET /webhooks/events/{id}, with the payload.
+func (f *Face) event(c echo.Context) error {
+	h, err := f.Outbox.Event(c.Request().Context(), strings.TrimPrefix(web.RawPath(c.Request()), events))
+	return f.answer(c, h, err)
+}
+
+// replay answers POST /webhooks/events/{id}/replay.
+func (f *Face) replay(c echo.Context) error {
+	o, err := f.Bodies.Maybe(c)
+	if err != nil {
+		return err
+	}
+	if err := o.Only(keyNames...); err != nil {
+		return err
+	}
+	key, err := readKey(o)
+	if err != nil {
+		return err
+	}
+	ctx := c.Request().Context()
+	id := strings.TrimSuffix(strings.TrimPrefix(web.RawPath(c.Request()), events), replay)
+	h, err := f.Outbox.Event(ctx, id)
+	if err != nil {
+		return known(err)
+	}
+	if err := f.Targets.CheckTarget(ctx, h.Event.Target); err != nil {
+		return refusal.New(fsm.CodeInvalidWebhook, "target_url: %v", err)
+	}
+	again, err := f.Outbox.Replay(ctx, h, key)
+	return web.Answer(c, http.StatusAccepted, bodyOf(again, ""), err)
+}
+
+// known makes an error of the store a refusal, if it says that there is no such event.
+func known(err error) error {
+	if errors.Is(err, fsm.ErrNotFound) {
+		return refusal.New(fsm.CodeNotFound, "there is no such event")
+	}
+	return err
+}
+
+// eventOfKey answers GET /webhooks/idempotency/{key}.
+func (f *Face) eventOfKey(c echo.Context) error {
+	key, err := pathValue(web.RawPath(c.Request()), ofKeys)
+	if err != nil {
+		return err
+	}
+	h, err := f.Outbox.EventOfKey(c.Request().Context(), key)
+	return f.answer(c, h, err)
+}
+
+func (f *Face) answer(c echo.Context, h control.Handed, err error) error {
+	if err != nil {
+		return known(err)
+	}
+	ctx, cancel := context.WithTimeout(c.Request().Context(), readTime)
+	defer cancel()
+	payload, err := f.Outbox.Payload(ctx, h)
+	if err != nil { // the rest is known all the same
+		payload = ""
+	}
+	return web.Answer(c, http.StatusOK, bodyOf(h, payload), nil)
+}
+
+// event is an event in an answer (delivery semantics, Storage). Times are in milliseconds since 1970.
+type event struct {
+	ID            string           `json:"id"`
+	Key           string           `json:"idempotency_key"`
+	Provider      *string          `json:"provider"`
+	Type          string           `json:"event_type"`
+	Payload       json.RawMessage  `json:"payload,omitempty"`
+	Target        string           `json:"target_url"`
+	Status        fsm.OutboxStatus `json:"status"`
+	Attempts      int              `json:"attempts"`
+	MaxAttempts   int              `json:"max_attempts"`
+	NextRetryAt   *int64           `json:"next_retry_at"`
+	LastAttemptAt *int64           `json:"last_attempt_at"`
+	LastError     *string          `json:"last_error"`
+	LastStatus    *int             `json:"last_status_code"`
+	DeliveredAt   *int64           `json:"delivered_at"`
+	CreatedAt     int64            `json:"created_at"`
+	ExpiresAt     *int64           `json:"expires_at"`
+	Metadata      json.RawMessage  `json:"metadata"`
+	ReplayOf      *string          `json:"replay_of,omitempty"`
+}
+
+func bodyOf(h control.Handed, payload string) event {
+	e := h.Event
+	body := event{
+		ID: e.ID, Key: e.Key, Provider: orNull(e.Provider), Type: e.Type, Payload: json.RawMessage(payload),
+		Target: e.Target,
+		Status: h.OutboxState.Status, Attempts: h.OutboxState.Attempts,
+		MaxAttempts: e.Most(), NextRetryAt: millis(h.NextRetryAt), LastAttemptAt: millis(h.LastAttemptAt),
+		LastError: orNull(h.LastError), LastStatus: orNull(h.LastStatus), DeliveredAt: millis(h.DeliveredAt),
+		CreatedAt: e.CreatedAt, Metadata: e.Metadata, ReplayOf: orNull(e.ReplayOf),
+	}
+	if !h.DeliveredAt.IsZero() {
+		body.ExpiresAt = millis(h.DeliveredAt.Add(fsm.OutboxRetention))
+	}
+	if body.Metadata == nil {
+		body.Metadata = json.RawMessage("null")
+	}
+	return body
+}
+
+// orNull is a value in an answer; null if it is zero.
+func orNull[T comparable](v T) *T {
+	var zero T
+	if v == zero {
+		return nil
+	}
+	return &v
+}
+
+func millis(t time.Time) *int64 {
+	if t.IsZero() {
+		return nil
+	}
+	n := t.UnixMilli()
+	return &n
+}

@@ -1,0 +1,8 @@
+-- Returns the events that were delivered long enough ago: { id, event as JSON, ... }. ARGV[9] how many at most.
+-- O(log n + events).
+local ids, found = redis.call('ZRANGEBYSCORE', P .. 'expire', '-inf', int(now), 'LIMIT', 0, ARGV[A]), {}
+for _, id in ipairs(ids) do
+  found[#found + 1] = id
+  found[#found + 1] = redis.call('HGET', P .. 'event:' .. id, 'event') or '{}'
+end
+return unchanged(found)

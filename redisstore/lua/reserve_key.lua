@@ -1,0 +1,11 @@
+-- Reserves an idempotency key for an event that is to be handed over.
+-- ARGV[9] key  ARGV[10] id of the event  ARGV[11] what the client asks for, as JSON  ARGV[12] how long the key is kept if
+-- the event is never handed over, ms.
+-- Returns { id of the event that has the key, what was asked for, 1 if it is the one of ARGV[10] and nobody had the key
+-- before, otherwise 0 }. O(1).
+local key = P .. 'key:' .. ARGV[A]
+local id, asked = unpack(redis.call('HMGET', key, 'id', 'asked'))
+if id then return unchanged({ id, asked, '0' }) end
+redis.call('HSET', key, 'id', ARGV[A + 1], 'asked', ARGV[A + 2])
+redis.call('PEXPIRE', key, ARGV[A + 3])
+return unchanged({ ARGV[A + 1], ARGV[A + 2], '1' })

@@ -1,0 +1,98 @@
+package redisstore_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"reveille/fsm"
+	"reveille/redisstore"
+)
+
+// TestAnIdempotencyKeyIsOfOneEvent holds how long a key is kept: as long as its event, and not for good if there is
+// none.
+func TestAnIdempotencyKeyIsOfOneEvent(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	w := openWith(t, redisstore.EmptyRedis(t).URL, nil, redisstore.Options{Partitions: 4, Outbox: true})
+	w.Ownership().Replace(fsm.AllPartitions(4))
+	reserves := func(when, id string, want fsm.OutboxKey) {
+		t.Helper()
+		got, err := w.ReserveKey(ctx, "key", fsm.OutboxKey{ID: id, Asked: map[string]string{"payload": id}})
+		if err != nil || got.ID != want.ID || got.New != want.New || got.Asked["payload"] != want.ID {
+			t.Errorf("%s: %+v, %v, want %+v", when, got, err, want)
+		}
+	}
+	kept := func(when string, keys int, least, most time.Duration) {
+		t.Helper()
+		found := must[[]string](t)(w.rdb.Keys(ctx, "rv:*key:key").Result())
+		if len(found) != keys {
+			t.Errorf("%s %q are kept", when, found)
+		}
+		for _, key := range found {
+			if ttl, err := w.rdb.PTTL(ctx, key).Result(); err != nil || ttl < least || ttl > most {
+				t.Errorf("%s it is kept for %s, %v", when, ttl, err)
+			}
+		}
+	}
+	if _, err := w.EventOfKey(ctx, "key"); !errors.Is(err, fsm.ErrNotFound) {
+		t.Errorf("before: %v", err)
+	}
+	id := fsm.NewOutboxID(w.PartitionOf("/s"), "1")
+	reserves("the first", id, fsm.OutboxKey{ID: id, New: true})
+	reserves("another one", "two", fsm.OutboxKey{ID: id})
+	if of, err := w.EventOfKey(ctx, "key"); err != nil || of != id {
+		t.Errorf("it is of %q, %v", of, err)
+	}
+	kept("as long as nothing was handed over,", 1, time.Hour, fsm.OutboxReserved)
+	for _, of := range []string{"two", id} {
+		if err := w.KeepKey(ctx, "key", of); err != nil {
+			t.Error(err)
+		}
+	}
+	kept("then", 1, -1, -1)
+	sub := unordered("s")
+	if _, _, err := w.CreateSubscription(ctx, sub); err != nil {
+		t.Fatal(err)
+	}
+	e := fsm.OutboxEvent{ID: id, Key: "key", CreatedAt: w.now.UnixMilli()}
+	for range 2 {
+		if err := w.AcceptEvent(ctx, e, "/s", fsm.ConsumerID(sub.ID, "/s")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wake := must[fsm.Outcome](t)(w.Link(ctx, sub, "/s", fsm.Start, "1")).Deliveries[0]
+	for range 2 { // the reply of the first may be lost
+		if takes, err := w.TakeEvent(ctx, wake.Ref(), e, false); err != nil || !takes {
+			t.Errorf("it is taken up: %t, %v", takes, err)
+		}
+	}
+	must[fsm.Outcome](t)(w.Deliver(ctx, wake.Ref(), fsm.Delivered{
+		Path: "/s", To: "1", Within: "1", Profile: sub.Profile(), Event: id, Status: 200,
+	}))
+	expire := func() {
+		t.Helper()
+		if err := w.ExpireEvents(ctx); err != nil {
+			t.Error(err)
+		}
+	}
+	w.later(fsm.OutboxRetention - time.Millisecond)
+	expire()
+	kept("before it expires,", 1, -1, -1)
+	if _, s, err := w.OutboxEvent(ctx, id); err != nil || s.Status != fsm.OutboxDelivered {
+		t.Errorf("it is %+v, %v", s, err)
+	}
+	w.later(time.Millisecond)
+	if _, _, err := w.OutboxEvent(ctx, id); !errors.Is(err, fsm.ErrNotFound) {
+		t.Errorf("once it has expired: %v", err)
+	}
+	expire()
+	kept("then", 0, 0, 0)
+	p := w.prefixOf("/s")
+	if n := must[int64](t)(w.rdb.Exists(ctx, p+"event:"+id, p+"expire").Result()); n != 0 {
+		t.Errorf("%d keys of the event are left", n)
+	}
+}
+
+func (w *world) prefixOf(path string) string { return fmt.Sprintf("rv:{%d}:", w.PartitionOf(path)) }
