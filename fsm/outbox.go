@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -25,6 +26,8 @@ type OutboxEvent struct {
 	Metadata json.RawMessage `json:"metadata,omitempty"`
 	// CreatedAt is when it was handed over, in milliseconds since 1970, by the clock of the replica that took it.
 	CreatedAt int64 `json:"created_at"`
+	// Digest is of all that the client has asked for.
+	Digest string `json:"digest,omitempty"`
 	// Payload is the body of each delivery, JSON. It is a text here, because stream servers may write JSON anew.
 	Payload string `json:"payload,omitempty"`
 }
@@ -185,5 +188,11 @@ const (
 	MaxOutboxTargets = 10_000
 )
 
-// OutboxSubscription begins the IDs of the subscriptions that deliver what was handed over. Clients cannot use it.
-const OutboxSubscription = "outbox."
+// OutboxSubscription returns the ID of the subscription that delivers what was handed over for a target, from the 24
+// hexadecimal digits that name the target.
+func OutboxSubscription(target string) string { return "outbox." + target }
+
+var outboxSubscription = regexp.MustCompile(`^outbox\.[0-9a-f]{24}$`)
+
+// IsOutboxSubscription says whether an ID is one that OutboxSubscription returns. Clients cannot use it.
+func IsOutboxSubscription(id string) bool { return outboxSubscription.MatchString(id) }

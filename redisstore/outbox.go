@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"time"
 
 	"reveille/fsm"
@@ -42,7 +43,9 @@ func (s *Store) ReserveKey(ctx context.Context, key string, k fsm.OutboxKey) (fs
 // KeepKey implements control.OutboxStore.
 func (s *Store) KeepKey(ctx context.Context, key, id string) error {
 	r := s.run(ctx, scriptKeepKey, s.keys.partitionOf(key), key, id)
-	r.yes()
+	if !r.yes() && r.bad == nil {
+		return fmt.Errorf("%w: an idempotency key is lost", fsm.ErrUnavailable)
+	}
 	return r.err()
 }
 

@@ -38,6 +38,9 @@ func (f outbox) Request(d Content) (http.Header, []byte, error) {
 			h.Set(name, percentEncoded(value))
 		}
 	}
+	if d.Delivery.Replay {
+		h.Set(ReplayHeader, "true")
+	}
 	body := []byte(e.Payload)
 	return h, body, f.sign(h, d, body)
 }

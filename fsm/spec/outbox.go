@@ -45,16 +45,20 @@ func EventFailed(e fsm.OutboxRecord, by string, attempts int, now time.Time, f f
 	return e
 }
 
-// EventOver notes that an event is delivered, or dead. Its consumer is as it was before.
+// EventOver notes that an event is delivered, or dead. What was delivered before a replay stays delivered. Its consumer
+// is as it was before.
 func EventOver(e fsm.OutboxRecord, c fsm.Consumer, d fsm.Delivered, now time.Time) fsm.OutboxRecord {
 	if e.Status != fsm.OutboxDelivering {
 		return e
 	}
 	e.Attempts, e.LastAttemptAt, e.LastStatus = max(c.Attempt, 1), now, d.Status
-	if d.Dead != nil {
-		e.Status, e.LastError = fsm.OutboxDead, d.Dead.Reason
-	} else {
+	if d.Dead == nil {
 		e.Status, e.LastError, e.DeliveredAt = fsm.OutboxDelivered, "", now
+		return e
+	}
+	e.LastError = d.Dead.Reason
+	if e.Status = fsm.OutboxDead; !e.DeliveredAt.IsZero() {
+		e.Status = fsm.OutboxDelivered
 	}
 	return e
 }

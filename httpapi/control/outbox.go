@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -35,7 +36,7 @@ const (
 type OutboxStore interface {
 	// ReserveKey is the transition of the same name. A key whose event is never handed over goes in time.
 	ReserveKey(ctx context.Context, key string, k fsm.OutboxKey) (fsm.OutboxKey, error)
-	// KeepKey keeps a reserved key for as long as its event.
+	// KeepKey keeps a reserved key for as long as its event. It is fsm.ErrUnavailable if the key is not reserved.
 	KeepKey(ctx context.Context, key, id string) error
 	// EventOfKey returns the ID of the event that has a key, or fsm.ErrNotFound.
 	EventOfKey(ctx context.Context, key string) (id string, err error)
@@ -95,6 +96,8 @@ func (o *Outbox) HandOver(ctx context.Context, e fsm.OutboxEvent) (Handed, error
 	}
 	e.CreatedAt = o.Control.Clock().UnixMilli()
 	e.ID = o.idOf(e)
+	asked := digests(e)
+	e.Digest = asked["digest"]
 	text, err := outboxText(e)
 	if err != nil {
 		return Handed{}, err
@@ -106,18 +109,19 @@ func (o *Outbox) HandOver(ctx context.Context, e fsm.OutboxEvent) (Handed, error
 	if err != nil {
 		return Handed{}, err
 	}
-	k, err := o.Store.ReserveKey(ctx, e.Key, fsm.OutboxKey{ID: e.ID, Asked: digests(e)})
+	k, err := o.Store.ReserveKey(ctx, e.Key, fsm.OutboxKey{ID: e.ID, Asked: asked})
 	if err != nil {
 		return Handed{}, err
 	}
-	if differs := differing(k.Asked, digests(e)); len(differs) > 0 {
-		return Handed{}, refusal.New(fsm.CodeIdempotencyConflict,
-			"another event has this idempotency key: it has another %s", strings.Join(differs, ", "))
+	if differs := differing(k.Asked, asked); len(differs) > 0 {
+		return Handed{}, conflict("it has another " + strings.Join(differs, ", "))
 	}
 	if !k.New {
-		switch h, err := o.Event(ctx, e.ID); {
+		switch h, err := o.Event(ctx, k.ID); {
 		case err == nil:
-			return h, o.Store.KeepKey(ctx, e.Key, e.ID)
+			return h, o.Store.KeepKey(ctx, e.Key, k.ID)
+		case errors.Is(err, fsm.ErrNotFound) && k.ID != e.ID:
+			return Handed{}, conflict("it was handed over below another path")
 		case !errors.Is(err, fsm.ErrNotFound):
 			return Handed{}, err
 		}
@@ -133,8 +137,15 @@ func (o *Outbox) HandOver(ctx context.Context, e fsm.OutboxEvent) (Handed, error
 		return Handed{}, err
 	}
 	h, err := o.Event(ctx, e.ID)
-	h.New = true
+	if err == nil && h.Event.Digest != e.Digest { // the store has lost its key
+		err = conflict("it differs")
+	}
+	h.New = k.New
 	return h, err
+}
+
+func conflict(why string) error {
+	return refusal.New(fsm.CodeIdempotencyConflict, "another event has this idempotency key: %s", why)
 }
 
 // outboxText returns an event as it lies in its stream.
@@ -199,7 +210,7 @@ var everything = func() fsm.Principal {
 func (o *Outbox) subscribe(ctx context.Context, target string) (fsm.Subscription, error) {
 	ctx = As(ctx, everything)
 	want := fsm.Subscription{
-		ID: fsm.OutboxSubscription + o.hashOf(target), Pattern: o.Root + "/" + o.hashOf(target) + "/*", Webhook: target,
+		ID: fsm.OutboxSubscription(o.hashOf(target)), Pattern: o.Root + "/" + o.hashOf(target) + "/*", Webhook: target,
 		Mode: fsm.ModePush, Format: fsm.FormatOutbox, Ordering: fsm.OrderingNone, Start: fsm.Start,
 		Retry: fsm.OutboxRetry, Timeout: fsm.OutboxTimeout,
 	}.WithDefaults()
@@ -259,13 +270,18 @@ func digests(e fsm.OutboxEvent) map[string]string {
 		sum := sha256.Sum256([]byte(value))
 		of[name] = hex.EncodeToString(sum[:8])
 	}
+	all := sha256.New()
+	for _, name := range slices.Sorted(maps.Keys(of)) {
+		_, _ = fmt.Fprintln(all, name, of[name])
+	}
+	of["digest"] = hex.EncodeToString(all.Sum(nil)[:8])
 	return of
 }
 
 // differing returns the names of the fields that differ.
 func differing(a, b map[string]string) (names []string) {
 	for name, digest := range b {
-		if a[name] != digest {
+		if a[name] != digest && name != "digest" {
 			names = append(names, name)
 		}
 	}
@@ -304,7 +320,11 @@ func (o *Outbox) Replay(ctx context.Context, h Handed, key string) (Handed, erro
 	}
 	e := h.Event
 	e.ID, e.Key, e.ReplayOf, e.Payload = "", key, h.Event.ID, payload
-	return o.HandOver(ctx, e)
+	again, err := o.HandOver(ctx, e)
+	if err == nil && again.Event.ReplayOf != e.ReplayOf {
+		err = conflict("it is no replay of this one")
+	}
+	return again, err
 }
 
 // Payload reads the payload of an event from its stream.

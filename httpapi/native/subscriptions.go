@@ -4,7 +4,6 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
-	"strings"
 
 	"github.com/labstack/echo/v4"
 
@@ -173,9 +172,9 @@ func target(r *http.Request) (id, pattern string, err error) {
 	if err := fsm.ValidateSubscriptionID(id); err != nil {
 		return "", "", refusal.New(fsm.CodeInvalidSubscriptionID, "subscription: %v", err)
 	}
-	if strings.HasPrefix(id, fsm.OutboxSubscription) {
-		return "", "", refusal.New(fsm.CodeInvalidSubscriptionID, "ids that begin with %q are the program's own",
-			fsm.OutboxSubscription)
+	if fsm.IsOutboxSubscription(id) {
+		return "", "", refusal.New(fsm.CodeInvalidSubscriptionID,
+			"subscription: ids of this form are of direct deliveries")
 	}
 	pattern, err = parsePattern(web.RawPath(r))
 	return id, pattern, err

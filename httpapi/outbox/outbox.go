@@ -91,11 +91,14 @@ func (f *Face) handOver(c echo.Context) error {
 		return refusal.New(fsm.CodeInvalidWebhook, "target_url: %v", err)
 	}
 	h, err := f.Outbox.HandOver(ctx, e)
-	status := http.StatusOK
+	return web.Answer(c, statusOf(h), bodyOf(h, e.Payload), err)
+}
+
+func statusOf(h control.Handed) int {
 	if h.New {
-		status = http.StatusAccepted
+		return http.StatusAccepted
 	}
-	return web.Answer(c, status, bodyOf(h, e.Payload), err)
+	return http.StatusOK
 }
 
 // event answers GET /webhooks/events/{id}, with the payload.
@@ -127,7 +130,7 @@ func (f *Face) replay(c echo.Context) error {
 		return refusal.New(fsm.CodeInvalidWebhook, "target_url: %v", err)
 	}
 	again, err := f.Outbox.Replay(ctx, h, key)
-	return web.Answer(c, http.StatusAccepted, bodyOf(again, ""), err)
+	return web.Answer(c, statusOf(again), bodyOf(again, ""), err)
 }
 
 // known makes an error of the store a refusal, if it says that there is no such event.

@@ -1221,6 +1221,14 @@ local function place_in_stream(id, path)
   return (redis.call('HGET', P .. 'c:' .. id, 'born') or '0') .. ' ' .. (redis.call('HGET', P .. 'l:' .. id, path) or '')
 end
 
+-- forget_expired drops an event that was delivered long enough ago.
+local function forget_expired(id)
+  local till = redis.call('ZSCORE', P .. 'expire', id)
+  if not till or tonumber(till) > now then return end
+  redis.call('ZREM', P .. 'expire', id)
+  redis.call('DEL', P .. 'event:' .. id)
+end
+
 -- keep_event keeps an event that was handed over. It lies in its stream behind the place of its consumer.
 local function keep_event(id, event, stream, consumer, place)
   redis.call('HSET', P .. 'event:' .. id, 'event', event, 'stream', stream, 'status', 'pending', 'attempts', '0', 'consumer', consumer,
@@ -1236,10 +1244,11 @@ end
 -- event_over notes that an event is delivered, or dead.
 local function event_over(id, attempts, dead, why, code)
   local key = P .. 'event:' .. id
-  if redis.call('HGET', key, 'status') ~= 'delivering' then return end
+  local status, delivered_at = unpack(redis.call('HMGET', key, 'status', 'delivered'))
+  if status ~= 'delivering' then return end
   redis.call('HSET', key, 'attempts', int(attempts), 'last', int(now), 'error', why, 'code', code)
-  if dead then
-    redis.call('HSET', key, 'status', 'dead_letter')
+  if dead then -- a replay of what was delivered may be
+    redis.call('HSET', key, 'status', delivered_at == '0' and 'dead_letter' or 'delivered')
   else
     redis.call('HSET', key, 'status', 'delivered', 'delivered', int(now))
     redis.call('ZADD', P .. 'expire', int(now + OUTBOX_RETENTION), id)

@@ -4,6 +4,7 @@
 -- Returns 1 if the event is to be sent (spec.TakeEvent), otherwise 0. O(1).
 local c, id = current(record, ARGV[A], ARGV[A + 1], ARGV[A + 2]), ARGV[A + 4]
 if not c or not attempt_out(c, ARGV[A + 3]) then return unchanged('0') end
+forget_expired(id)
 local key, place, replays = P .. 'event:' .. id, place_in_stream(c.id, c.primary), ARGV[A + 8] == '1'
 local status, by, from, delivered_at = unpack(redis.call('HMGET', key, 'status', 'consumer', 'at', 'delivered'))
 local is_over = status == 'delivered' or status == 'dead_letter'

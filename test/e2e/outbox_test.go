@@ -177,6 +177,11 @@ func TestAnEventIsHandedOverAndDelivered(t *testing.T) {
 		if again.ID == dead.ID || again.ReplayOf != dead.ID || again.IdempotencyKey == dead.IdempotencyKey {
 			t.Errorf("it is replayed as %+v", again)
 		}
+		taken := `{"idempotency_key":"` + dead.IdempotencyKey + `"}`
+		if res := second.Do(http.MethodPost, "/webhooks/events/"+dead.ID+"/replay", taken, "Content-Type",
+			"application/json"); res.Status != http.StatusConflict {
+			t.Errorf("a replay by its own key: %d %s", res.Status, res.Body)
+		}
 		if done := e.event("/events/"+again.ID, "delivered"); string(done.Payload) != `null` {
 			t.Errorf("replayed, it is %+v", done)
 		}

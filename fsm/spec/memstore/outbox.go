@@ -8,7 +8,7 @@ import (
 	"reveille/fsm/spec"
 )
 
-// No idempotency key and no event expires.
+// No idempotency key expires.
 
 // ReserveKey implements control.OutboxStore.
 func (s *Store) ReserveKey(ctx context.Context, key string, k fsm.OutboxKey) (fsm.OutboxKey, error) {
@@ -38,7 +38,21 @@ func (s *Store) EventOfKey(ctx context.Context, key string) (id string, err erro
 
 // AcceptEvent implements control.OutboxStore.
 func (s *Store) AcceptEvent(ctx context.Context, e fsm.OutboxEvent, stream, consumer string) error {
-	return s.do(ctx, func(t *tx) { t.home(stream).keepEvent(e, stream, consumer) }, "AcceptEvent", e, stream, consumer)
+	return s.do(ctx, func(t *tx) {
+		t.home(stream).forgetExpired(e.ID, t.now())
+		t.home(stream).keepEvent(e, stream, consumer)
+	}, "AcceptEvent", e, stream, consumer)
+}
+
+// forgetExpired drops an event that was delivered long enough ago.
+func (p *partition) forgetExpired(id string, now time.Time) {
+	if expired(p.events[id], now) {
+		delete(p.events, id)
+	}
+}
+
+func expired(e fsm.OutboxRecord, now time.Time) bool {
+	return !e.DeliveredAt.IsZero() && !e.DeliveredAt.Add(fsm.OutboxRetention).After(now)
 }
 
 // keepEvent keeps an event, unless it is kept already.
@@ -68,6 +82,7 @@ func (s *Store) TakeEvent(
 		if _, gone := p.deleted[c.Generation]; !there || gone || !spec.Out(c, r) {
 			return
 		}
+		p.forgetExpired(e.ID, t.now())
 		kept := p.events[e.ID]
 		kept, deliver = spec.TakeEvent(
 			kept, newEvent(e, r.Consumer.Home), c, p.consumers[kept.Consumer], t.now(), replay)
@@ -96,7 +111,7 @@ func (s *Store) OutboxEvent(
 ) (record fsm.OutboxRecord, state fsm.OutboxState, err error) {
 	err = s.call(ctx, func(t *tx) error {
 		for _, p := range t.partitions {
-			if kept, there := p.events[id]; there {
+			if kept, there := p.events[id]; there && !expired(kept, t.now()) {
 				record = kept
 				var by fsm.OutboxBearer
 				if c, bears := p.consumers[record.Consumer]; bears {
