@@ -147,8 +147,8 @@ func unread(why string) format.Verdict {
 func (a *attempt) judgeLast() {
 	p := a.sub.Profile()
 	last := p.Last(a.delivery.Attempt)
-	if a.event.ID != "" {
-		last = a.delivery.Attempt >= a.event.Most()
+	if a.content.Event.ID != "" {
+		last = a.delivery.Attempt >= a.content.Event.Most()
 	}
 	if a.verdict.Result == fsm.AttemptFailed && p.Lasting && last && !a.delivery.Nudged {
 		a.verdict.Result = fsm.AttemptDead
@@ -161,8 +161,8 @@ func (d *Dispatcher) advance(ctx context.Context, a *attempt) (fsm.Outcome, erro
 	delivered := fsm.Delivered{
 		Path: a.delivery.Primary, To: b.To, Within: b.Within, Tail: b.Tail, Profile: a.sub.Profile(), Unsent: !a.sent,
 	}
-	if a.event.ID != "" {
-		delivered.Event, delivered.Status = a.event.ID, a.status
+	if a.content.Event.ID != "" {
+		delivered.Event, delivered.Status = a.content.Event.ID, a.status
 	}
 	if a.verdict.Result == fsm.AttemptDead {
 		delivered.Dead = a.letter()
@@ -215,7 +215,6 @@ func (d *Dispatcher) takeEvent(ctx context.Context, a *attempt) bool {
 	case !deliver:
 		return a.ends(format.Verdict{Result: fsm.AttemptEmpty})
 	}
-	e.Payload = ""
-	a.event, a.content.ID = e, e.ID
+	a.content.Event, a.content.ID = e, e.ID
 	return true
 }

@@ -73,8 +73,8 @@ func (d *Dispatcher) tell(ctx context.Context, a *attempt) (fsm.Outcome, error) 
 		RetryAfter: v.RetryAfter, Retired: v.Result == fsm.AttemptRetired, Reason: v.Reason,
 		Profile: a.sub.Profile(), Span: b.Span(),
 	}
-	if a.event.ID != "" {
-		f.Event, f.Status = a.event.ID, a.status
+	if a.content.Event.ID != "" {
+		f.Event, f.Status = a.content.Event.ID, a.status
 	}
 	if f.Profile.Aside {
 		f.To, f.Within, f.Tail = b.To, b.Within, b.Tail

@@ -54,8 +54,6 @@ type attempt struct {
 	host    string
 	// eventType is fsm.Attempt.EventType; load sets it.
 	eventType string
-	// event is what was handed over, without its payload; empty for all other deliveries. takeEvent sets it.
-	event fsm.OutboxEvent
 	// build sets request, the size of its body in bytes, and cancel, which ends it. Then send sets sent and exchange,
 	// and with the answer response and status. Without an answer, the status is 0.
 	request  *http.Request

@@ -140,9 +140,9 @@ const (
 	KeyPrefix    = "idk_"
 )
 
-// NewOutboxID returns the ID of an event in a stream of a partition, from random hexadecimal digits.
-func NewOutboxID(partition int, random string) string {
-	return OutboxPrefix + strconv.Itoa(partition) + "_" + random
+// NewOutboxID returns the ID of an event in a stream of a partition, from hexadecimal digits.
+func NewOutboxID(partition int, digits string) string {
+	return OutboxPrefix + strconv.Itoa(partition) + "_" + digits
 }
 
 // OutboxPartition returns the partition that keeps the event of an ID.

@@ -98,14 +98,15 @@ func (s *Store) EventOfKey(ctx context.Context, key string) (id string, err erro
 }
 
 // AcceptEvent implements control.OutboxStore.
-func (s *Store) AcceptEvent(ctx context.Context, e fsm.OutboxEvent, stream, consumer string) error {
+func (s *Store) AcceptEvent(
+	ctx context.Context, e fsm.OutboxEvent, stream, consumer string,
+) (made bool, err error) {
 	text, err := withoutPayload(e)
 	if err != nil {
-		return err
+		return false, err
 	}
 	r := s.run(ctx, scriptAcceptEvent, s.PartitionOf(stream), e.ID, text, stream, consumer)
-	r.yes()
-	return r.err()
+	return r.yes(), r.err()
 }
 
 func withoutPayload(e fsm.OutboxEvent) (string, error) {

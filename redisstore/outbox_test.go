@@ -58,9 +58,9 @@ func TestAnIdempotencyKeyIsOfOneEvent(t *testing.T) {
 		t.Fatal(err)
 	}
 	e := fsm.OutboxEvent{ID: id, Key: "key", CreatedAt: w.now.UnixMilli()}
-	for range 2 {
-		if err := w.AcceptEvent(ctx, e, "/s", fsm.ConsumerID(sub.ID, "/s")); err != nil {
-			t.Fatal(err)
+	for _, want := range []bool{true, false} {
+		if made, err := w.AcceptEvent(ctx, e, "/s", fsm.ConsumerID(sub.ID, "/s")); err != nil || made != want {
+			t.Fatalf("it is made: %t, %v", made, err)
 		}
 	}
 	wake := must[fsm.Outcome](t)(w.Link(ctx, sub, "/s", fsm.Start, "1")).Deliveries[0]

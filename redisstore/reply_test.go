@@ -149,7 +149,8 @@ func callers() []caller {
 			return err
 		}, []any{"whe_1_1"}},
 		{scriptAcceptEvent, func(ctx context.Context, s *Store) error {
-			return s.AcceptEvent(ctx, fsm.OutboxEvent{ID: "whe_0_1"}, "/a", "s:%2Fa")
+			_, err := s.AcceptEvent(ctx, fsm.OutboxEvent{ID: "whe_0_1"}, "/a", "s:%2Fa")
+			return err
 		}, []any{int64(7)}},
 		{scriptTakeEvent, func(ctx context.Context, s *Store) error {
 			_, err := s.TakeEvent(ctx, ref, fsm.OutboxEvent{ID: "whe_0_1"}, false)

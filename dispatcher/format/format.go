@@ -30,6 +30,8 @@ type Content struct {
 	ID string
 	// Batch is what a delivery of fsm.ModePush brings.
 	Batch fsm.Batch
+	// Event is what Batch brings, if that was handed over; empty otherwise.
+	Event fsm.OutboxEvent
 	// PublicURL is the beginning of the callback URL, without a slash at its end.
 	PublicURL string
 	// Token is the bearer token of the callbacks.

@@ -1,12 +1,9 @@
 package format
 
 import (
-	"encoding/json"
 	"errors"
 	"net/http"
 	"strconv"
-
-	"reveille/fsm"
 )
 
 // outbox is the format of an event that was handed over for this target. The body is its payload.
@@ -20,10 +17,7 @@ func (outbox) Most(Content) int { return 1 }
 
 // Request implements Format (delivery semantics, Idempotency).
 func (f outbox) Request(d Content) (http.Header, []byte, error) {
-	var e fsm.OutboxEvent
-	if err := json.Unmarshal(d.Batch.Events[0], &e); err != nil {
-		return nil, nil, err
-	}
+	e := d.Event
 	if len(e.Payload) == 0 {
 		return nil, nil, errNoPayload
 	}

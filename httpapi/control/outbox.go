@@ -29,7 +29,6 @@ const (
 	handOverTime = 15 * time.Second
 	// outboxRead is how many events one read brings that looks for an event in its stream.
 	outboxRead = 100
-	outboxType = "application/json"
 )
 
 // OutboxStore keeps what becomes of the events that were handed over, and their idempotency keys.
@@ -40,8 +39,9 @@ type OutboxStore interface {
 	KeepKey(ctx context.Context, key, id string) error
 	// EventOfKey returns the ID of the event that has a key, or fsm.ErrNotFound.
 	EventOfKey(ctx context.Context, key string) (id string, err error)
-	// AcceptEvent takes in that an event lies in its stream, of which this consumer is.
-	AcceptEvent(ctx context.Context, e fsm.OutboxEvent, stream, consumer string) error
+	// AcceptEvent takes in that an event lies in its stream, of which this consumer is. made is false if the event was
+	// kept before: it then stays as it is.
+	AcceptEvent(ctx context.Context, e fsm.OutboxEvent, stream, consumer string) (made bool, err error)
 	// OutboxEvent returns what is kept of an event, and its present state, or fsm.ErrNotFound.
 	OutboxEvent(ctx context.Context, id string) (fsm.OutboxRecord, fsm.OutboxState, error)
 	PartitionOf(home string) int
@@ -49,19 +49,11 @@ type OutboxStore interface {
 
 // OutboxServer writes and reads the streams of the events.
 type OutboxServer interface {
-	Append(ctx context.Context, path, contentType string, body []byte) (fsm.Offset, error)
-	Create(ctx context.Context, path, contentType string) (tail fsm.Offset, created bool, err error)
+	StreamServer
 	ReadBatch(
 		ctx context.Context, reader, path string, at, end fsm.Offset, events int, span int64,
 		matches func([]byte) bool,
 	) (fsm.Batch, error)
-}
-
-// OutboxWrites hears of each write, as it does of the gateway's.
-type OutboxWrites interface {
-	BeforeWrite(ctx context.Context, path string, create bool) fsm.Write
-	Written(w fsm.Write, tail fsm.Offset, created bool)
-	Refused(w fsm.Write)
 }
 
 // Outbox hands events over to the streams of their targets, from which they are delivered. All fields are required. It
@@ -70,7 +62,7 @@ type Outbox struct {
 	Control *Service
 	Store   OutboxStore
 	Server  OutboxServer
-	Writes  OutboxWrites
+	Writes  StreamWrites
 	// Root is the canonical path that the streams lie below.
 	Root string
 
@@ -127,14 +119,19 @@ func (o *Outbox) HandOver(ctx context.Context, e fsm.OutboxEvent) (Handed, error
 		}
 	}
 	stream := o.streamOf(e)
-	if err := o.append(ctx, stream, text); err != nil {
+	if err := (Writer{o.Server, o.Writes}).Append(ctx, stream, text); err != nil {
 		return Handed{}, o.refused(e, stream, err)
 	}
 	if err := o.Store.KeepKey(ctx, e.Key, e.ID); err != nil {
 		return Handed{}, err
 	}
-	if err := o.Store.AcceptEvent(ctx, e, stream, fsm.ConsumerID(sub.ID, stream)); err != nil {
+	made, err := o.Store.AcceptEvent(ctx, e, stream, fsm.ConsumerID(sub.ID, stream))
+	if err != nil {
 		return Handed{}, err
+	}
+	if made {
+		r := fsm.OutboxRecord{Event: e, Stream: stream, Status: fsm.OutboxPending}
+		return Handed{OutboxRecord: r, OutboxState: r.State(fsm.OutboxBearer{}), New: k.New}, nil
 	}
 	h, err := o.Event(ctx, e.ID)
 	if err == nil && h.Event.Digest != e.Digest { // the store has lost its key
@@ -169,34 +166,6 @@ func (o *Outbox) refused(e fsm.OutboxEvent, stream string, err error) error {
 	return refusal.New(fsm.CodeUnavailable,
 		"the stream server does not take the event now; try again with the idempotency key %s",
 		refusal.Clipped(e.Key))
-}
-
-// append appends an event to a stream, which it makes if there is none.
-func (o *Outbox) append(ctx context.Context, stream string, text []byte) error {
-	write := func(create bool) error {
-		w := o.Writes.BeforeWrite(ctx, stream, create)
-		var tail fsm.Offset
-		var created bool
-		var err error
-		if create {
-			tail, created, err = o.Server.Create(ctx, stream, outboxType)
-		} else {
-			tail, err = o.Server.Append(ctx, stream, outboxType, text)
-		}
-		if err != nil {
-			o.Writes.Refused(w)
-		} else {
-			o.Writes.Written(w, tail, created)
-		}
-		return err
-	}
-	err := write(false)
-	if errors.Is(err, fsm.ErrNoStream) {
-		if err = write(true); err == nil {
-			err = write(false)
-		}
-	}
-	return err
 }
 
 // everything is the program itself as a principal: the subscriptions of targets are nobody else's.

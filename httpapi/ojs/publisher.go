@@ -19,6 +19,7 @@ import (
 	"reveille/fsm/cache"
 	"reveille/fsm/router"
 	"reveille/fsm/throttle"
+	"reveille/httpapi/control"
 )
 
 const (
@@ -34,22 +35,7 @@ const (
 	// eventsTimeout bounds one append, eventsStopTimeout all appends at the stop of the program.
 	eventsTimeout     = 10 * time.Second
 	eventsStopTimeout = 2 * time.Second
-
-	eventsContentType = "application/json"
 )
-
-// EventServer appends the events to a stream. upstream.Client implements it.
-type EventServer interface {
-	Append(ctx context.Context, path, contentType string, body []byte) (fsm.Offset, error)
-	Create(ctx context.Context, path, contentType string) (tail fsm.Offset, created bool, err error)
-}
-
-// EventWrites hears of each write, as it does of the gateway's. discovery.Discovery implements it.
-type EventWrites interface {
-	BeforeWrite(ctx context.Context, path string, create bool) fsm.Write
-	Written(w fsm.Write, tail fsm.Offset, created bool)
-	Refused(w fsm.Write)
-}
 
 // PublisherConfig configures a Publisher. All fields but Metrics are required.
 type PublisherConfig struct {
@@ -57,8 +43,8 @@ type PublisherConfig struct {
 	Stream, Source string
 	// Catalog has the subscriptions.
 	Catalog *cache.Catalog
-	Server  EventServer
-	Writes  EventWrites
+	Server  control.StreamServer
+	Writes  control.StreamWrites
 	Logger  *zap.Logger
 	// Metrics registers the metrics; nil for no metrics.
 	Metrics prometheus.Registerer
@@ -240,12 +226,7 @@ func (p *Publisher) publish(ctx context.Context, timeout time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	body := append(append([]byte("["), bytes.Join(texts, []byte(","))...), ']')
-	err := p.write(ctx, body)
-	if errors.Is(err, fsm.ErrNoStream) {
-		if err = p.create(ctx); err == nil {
-			err = p.write(ctx, body)
-		}
-	}
+	err := control.Writer{Server: p.cfg.Server, Writes: p.cfg.Writes}.Append(ctx, p.cfg.Stream, body)
 	switch {
 	case err != nil && errors.Is(ctx.Err(), context.Canceled): // a stop cut it off and tries again
 		return err
@@ -259,26 +240,4 @@ func (p *Publisher) publish(ctx context.Context, timeout time.Duration) error {
 	defer p.mu.Unlock()
 	p.waiting = p.waiting[len(texts):]
 	return nil
-}
-
-func (p *Publisher) write(ctx context.Context, body []byte) error {
-	w := p.cfg.Writes.BeforeWrite(ctx, p.cfg.Stream, false)
-	tail, err := p.cfg.Server.Append(ctx, p.cfg.Stream, eventsContentType, body)
-	p.told(w, tail, false, err)
-	return err
-}
-
-func (p *Publisher) create(ctx context.Context) error {
-	w := p.cfg.Writes.BeforeWrite(ctx, p.cfg.Stream, true)
-	tail, created, err := p.cfg.Server.Create(ctx, p.cfg.Stream, eventsContentType)
-	p.told(w, tail, created, err)
-	return err
-}
-
-func (p *Publisher) told(w fsm.Write, tail fsm.Offset, created bool, err error) {
-	if err != nil {
-		p.cfg.Writes.Refused(w)
-	} else {
-		p.cfg.Writes.Written(w, tail, created)
-	}
 }

@@ -37,11 +37,22 @@ func (s *Store) EventOfKey(ctx context.Context, key string) (id string, err erro
 }
 
 // AcceptEvent implements control.OutboxStore.
-func (s *Store) AcceptEvent(ctx context.Context, e fsm.OutboxEvent, stream, consumer string) error {
-	return s.do(ctx, func(t *tx) {
-		t.home(stream).forgetExpired(e.ID, t.now())
-		t.home(stream).keepEvent(e, stream, consumer)
+func (s *Store) AcceptEvent(
+	ctx context.Context, e fsm.OutboxEvent, stream, consumer string,
+) (made bool, err error) {
+	err = s.do(ctx, func(t *tx) {
+		p := t.home(stream)
+		p.forgetExpired(e.ID, t.now())
+		if _, kept := p.events[e.ID]; kept {
+			return
+		}
+		r := newEvent(e, stream)
+		if c, there := p.consumers[consumer]; there {
+			r.Consumer, r.Place = c.ID, c.Place()
+		}
+		p.events[e.ID], made = r, true
 	}, "AcceptEvent", e, stream, consumer)
+	return made, err
 }
 
 // forgetExpired drops an event that was delivered long enough ago.
@@ -53,18 +64,6 @@ func (p *partition) forgetExpired(id string, now time.Time) {
 
 func expired(e fsm.OutboxRecord, now time.Time) bool {
 	return !e.DeliveredAt.IsZero() && !e.DeliveredAt.Add(fsm.OutboxRetention).After(now)
-}
-
-// keepEvent keeps an event, unless it is kept already.
-func (p *partition) keepEvent(e fsm.OutboxEvent, stream, consumer string) {
-	if _, kept := p.events[e.ID]; kept {
-		return
-	}
-	r := newEvent(e, stream)
-	if c, there := p.consumers[consumer]; there {
-		r.Consumer, r.Place = c.ID, c.Place()
-	}
-	p.events[e.ID] = r
 }
 
 func newEvent(e fsm.OutboxEvent, stream string) fsm.OutboxRecord {
