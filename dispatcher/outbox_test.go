@@ -91,9 +91,9 @@ func (h *handed) is(came []string, states map[string]fsm.OutboxStatus) {
 		h.t.Errorf("%q came, want %q", h.came, came)
 	}
 	for id, want := range states {
-		r, s, err := h.store.other.OutboxEvent(h.t.Context(), fsm.NewOutboxID(0, id))
-		if err != nil || s.Status != want {
-			h.t.Errorf("%s is %+v, %+v, %v; want %s", id, s, r, err, want)
+		e, err := h.store.other.OutboxEvent(h.t.Context(), fsm.NewOutboxID(0, id))
+		if err != nil || e.OutboxState.Status != want {
+			h.t.Errorf("%s is %+v, %v; want %s", id, e, err, want)
 		}
 	}
 }
@@ -171,5 +171,42 @@ func TestAnEventIsNotSentWithoutTheStore(t *testing.T) {
 		if times != 3 {
 			h.t.Errorf("the store was away %d times", times)
 		}
+	})
+}
+
+// TestACancelledEventIsNotSent holds it for an event that was never sent, and for one that waits for its next attempt.
+// What is under way, or delivered, cannot be cancelled.
+func TestACancelledEventIsNotSent(t *testing.T) {
+	withHanded(t, func(h *handed) {
+		for _, id := range []string{"early", "fails", "b", "done"} {
+			h.event(id, nil)
+		}
+		early := fsm.OutboxEvent{ID: fsm.NewOutboxID(0, "early")}
+		if made, err := h.store.AcceptEvent(h.t.Context(), early, "/s/1", ""); err != nil || !made {
+			h.t.Fatal(made, err)
+		}
+		cancels := func(id string, want bool) {
+			got, err := h.store.other.CancelEvent(h.t.Context(), fsm.NewOutboxID(0, id))
+			if err != nil || got != want {
+				h.t.Errorf("%s is cancelled: %t, %v; want %t", id, got, err, want)
+			}
+		}
+		cancels("early", true)
+		h.answer = func(id string) int {
+			switch id {
+			case "fails":
+				cancels("fails", false)
+				return http.StatusInternalServerError
+			case "b":
+				cancels("fails", true)
+			}
+			return http.StatusOK
+		}
+		h.run(time.Minute)
+		cancels("done", false)
+		h.is([]string{"fails 1", "b 1", "done 1"}, map[string]fsm.OutboxStatus{
+			"early": fsm.OutboxCancelled, "fails": fsm.OutboxCancelled, "b": fsm.OutboxDelivered,
+			"done": fsm.OutboxDelivered,
+		})
 	})
 }

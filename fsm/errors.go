@@ -31,6 +31,8 @@ const (
 	CodeNotFound              Code = "NOT_FOUND"
 	// CodeIdempotencyConflict: another event has the idempotency key.
 	CodeIdempotencyConflict Code = "IDEMPOTENCY_CONFLICT"
+	// CodeCancelRefused: the event that was handed over is delivered, or an attempt is under way.
+	CodeCancelRefused Code = "CANCEL_REFUSED"
 	// CodeReplayRefused: the events of a dead letter cannot be delivered again.
 	CodeReplayRefused Code = "REPLAY_REFUSED"
 	// CodeRetryRefused: there is nothing of a delivery to try again, or it cannot be tried now.

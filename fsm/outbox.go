@@ -46,13 +46,19 @@ const (
 	OutboxRetrying OutboxStatus = "retrying"
 	// OutboxDead: no further attempt follows.
 	OutboxDead OutboxStatus = "dead_letter"
+	// OutboxCancelled: a client has cancelled it before it was delivered.
+	OutboxCancelled OutboxStatus = "cancelled"
 )
 
 // OutboxStatuses are all of them.
-var OutboxStatuses = []OutboxStatus{OutboxPending, OutboxDelivering, OutboxDelivered, OutboxRetrying, OutboxDead}
+var OutboxStatuses = []OutboxStatus{
+	OutboxPending, OutboxDelivering, OutboxDelivered, OutboxRetrying, OutboxDead, OutboxCancelled,
+}
 
 // Over says whether the status is final.
-func (s OutboxStatus) Over() bool { return s == OutboxDelivered || s == OutboxDead }
+func (s OutboxStatus) Over() bool {
+	return s == OutboxDelivered || s == OutboxDead || s == OutboxCancelled
+}
 
 // OutboxRecord is what the store keeps of an OutboxEvent.
 type OutboxRecord struct {
@@ -71,6 +77,8 @@ type OutboxRecord struct {
 	// LastAttemptAt is when the result of an attempt was last known, and DeliveredAt when the event was delivered; zero
 	// for never.
 	LastAttemptAt, DeliveredAt time.Time
+	// ExpiresAt is when the event is not kept any more; zero unless it is delivered or cancelled.
+	ExpiresAt time.Time
 	// LastError says why the last attempt failed, in a few words, and LastStatus is the status of its answer; empty and
 	// 0 for none.
 	LastError  string
@@ -83,6 +91,73 @@ type OutboxState struct {
 	Attempts int
 	// NextRetryAt is when the next attempt is due; zero unless the event is OutboxRetrying.
 	NextRetryAt time.Time
+}
+
+// OutboxEntry is what the store keeps of an event, and its present state.
+type OutboxEntry struct {
+	OutboxRecord
+	OutboxState
+}
+
+// OutboxList names the lists that the store keeps of the events: of those that are over by their status, and of all
+// others. A list has the events in the order in which they were handed over.
+type OutboxList string
+
+// The lists.
+const (
+	OutboxOpen          OutboxList = "open"
+	OutboxDeliveredList            = OutboxList(OutboxDelivered)
+	OutboxDeadList                 = OutboxList(OutboxDead)
+	OutboxCancelledList            = OutboxList(OutboxCancelled)
+)
+
+// OutboxListsOf returns the lists that may have an event of a status; all for an empty one. Only an event whose
+// consumer is gone with its stream is over and still on the list OutboxOpen.
+func OutboxListsOf(s OutboxStatus) []OutboxList {
+	switch s {
+	case "":
+		return []OutboxList{OutboxOpen, OutboxDeliveredList, OutboxDeadList, OutboxCancelledList}
+	case OutboxDelivered, OutboxDead:
+		return []OutboxList{OutboxOpen, OutboxList(s)}
+	case OutboxCancelled:
+		return []OutboxList{OutboxCancelledList}
+	}
+	return []OutboxList{OutboxOpen}
+}
+
+// OutboxPlace is where an event stands in a list. Places sort by when the events were handed over, and then by ID.
+type OutboxPlace string
+
+// OutboxPlaceOf returns the place of an event that was handed over at a time in milliseconds.
+func OutboxPlaceOf(createdAt int64, id string) OutboxPlace {
+	return OutboxPlace(fmt.Sprintf("%013d %s", createdAt, id))
+}
+
+// HandedOver is when the event was handed over.
+func (p OutboxPlace) HandedOver() time.Time {
+	at, _, _ := strings.Cut(string(p), " ")
+	millis, _ := strconv.ParseInt(at, 10, 64)
+	return time.UnixMilli(millis)
+}
+
+// ID is the ID of the event.
+func (p OutboxPlace) ID() string {
+	_, id, _ := strings.Cut(string(p), " ")
+	return id
+}
+
+// ValidOutboxPlace says whether a text is a place.
+func ValidOutboxPlace(text string) bool { return outboxPlace.MatchString(text) }
+
+var outboxPlace = regexp.MustCompile(`^[0-9]{13} whe_[0-9]+_[0-9a-f]+$`)
+
+// OutboxSpan is a part of some lists in a partition: what was handed over since a time in milliseconds, and stands
+// before a place. An empty place is the end.
+type OutboxSpan struct {
+	Partition int
+	Lists     []OutboxList
+	Since     int64
+	Before    OutboxPlace
 }
 
 // Place is where the consumer stands in its primary stream. Consumers of earlier streams of that name have others.

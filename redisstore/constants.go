@@ -34,6 +34,8 @@ var constants = []struct {
 	{"MAX_ASIDES", fsm.MaxAsides},
 	{"MAX_REPLAY_SPANS", fsm.MaxReplaySpans},
 	{"OUTBOX_RETENTION", millis(fsm.OutboxRetention)},
+	{"OUTBOX_COUNTED", millis((fsm.MaxOutboxHours + 1) * time.Hour)},
+	{"MAX_OUTBOX_COUNTS", fsm.MaxOutboxCounts},
 	{"MAX_SUBSCRIPTION_ASIDES", fsm.MaxSubscriptionAsides},
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"reveille/fsm"
@@ -105,9 +106,12 @@ func (s *Store) AcceptEvent(
 	if err != nil {
 		return false, err
 	}
-	r := s.run(ctx, scriptAcceptEvent, s.PartitionOf(stream), e.ID, text, stream, consumer)
+	r := s.run(ctx, scriptAcceptEvent, s.PartitionOf(stream), e.ID, text, placeOf(e), e.Provider, stream,
+		consumer)
 	return r.yes(), r.err()
 }
+
+func placeOf(e fsm.OutboxEvent) string { return string(fsm.OutboxPlaceOf(e.CreatedAt, e.ID)) }
 
 func withoutPayload(e fsm.OutboxEvent) (string, error) {
 	e.Payload = ""
@@ -124,38 +128,82 @@ func (s *Store) TakeEvent(
 		return false, err
 	}
 	took := s.run(ctx, scriptTakeEvent, s.PartitionOf(r.Consumer.Home), r.Consumer.ID, r.Epoch, r.WakeID, r.Handed,
-		e.ID, text, r.Consumer.Home, e.CreatedAt, flag(replay))
+		e.ID, text, placeOf(e), e.Provider, r.Consumer.Home, e.CreatedAt, flag(replay))
 	return took.yes(), took.err()
 }
 
-// OutboxEvent implements control.OutboxStore.
-func (s *Store) OutboxEvent(
-	ctx context.Context, id string,
-) (record fsm.OutboxRecord, state fsm.OutboxState, err error) {
+// CancelEvent implements control.OutboxStore.
+func (s *Store) CancelEvent(ctx context.Context, id string) (cancelled bool, err error) {
 	partition, err := fsm.OutboxPartition(id, s.keys.partitions)
 	if err != nil {
-		return record, state, fsm.ErrNotFound
+		return false, nil
 	}
-	found := false
-	r := s.run(ctx, scriptReadEvent, partition, id)
-	r.list(func(l *reply) {
-		if found = len(l.items) > 0; !found {
-			return
-		}
-		text := l.text()
-		if l.bad == nil && json.Unmarshal([]byte(text), &record.Event) != nil {
-			l.fail("an event that is no JSON")
-		}
-		record.Stream, record.Status = l.text(), word(l, fsm.OutboxStatuses)
-		record.Attempts, record.Consumer, record.Place = int(l.int()), l.text(), l.text()
-		record.LastAttemptAt, record.DeliveredAt = moment(l.int()), moment(l.int())
-		record.LastError, record.LastStatus = l.text(), int(l.int())
-		by := fsm.OutboxBearer{State: word(l, bearerStates), Sent: l.yes(), Attempt: int(l.int())}
-		by.Deadline, by.Place = moment(l.int()), l.text()
-		state = record.State(by)
+	r := s.run(ctx, scriptCancelEvent, partition, id)
+	return r.yes(), r.err()
+}
+
+// ListEvents implements control.OutboxStore.
+func (s *Store) ListEvents(
+	ctx context.Context, span fsm.OutboxSpan, most int,
+) (places []fsm.OutboxPlace, err error) {
+	args := []any{string(span.Before), fmt.Sprintf("%013d", span.Since), most}
+	for _, list := range span.Lists {
+		args = append(args, string(list))
+	}
+	r := s.run(ctx, scriptListEvents, span.Partition, args...)
+	r.each(func(l *reply) { places = append(places, fsm.OutboxPlace(l.text())) })
+	slices.Sort(places)
+	slices.Reverse(places)
+	return places[:min(len(places), most)], r.err()
+}
+
+// OutboxEvent implements control.OutboxStore.
+func (s *Store) OutboxEvent(ctx context.Context, id string) (e fsm.OutboxEntry, err error) {
+	partition, err := fsm.OutboxPartition(id, s.keys.partitions)
+	if err != nil {
+		return e, fsm.ErrNotFound
+	}
+	list, err := s.OutboxEvents(ctx, partition, []string{id})
+	if err == nil && len(list) == 0 {
+		err = fsm.ErrNotFound
+	}
+	if err != nil {
+		return e, err
+	}
+	return list[0], nil
+}
+
+// OutboxEvents implements control.OutboxStore.
+func (s *Store) OutboxEvents(
+	ctx context.Context, partition int, ids []string,
+) (list []fsm.OutboxEntry, err error) {
+	args := make([]any, len(ids))
+	for i, id := range ids {
+		args[i] = id
+	}
+	r := s.run(ctx, scriptReadEvents, partition, args...)
+	r.each(func(l *reply) {
+		l.list(func(l *reply) {
+			if len(l.items) > 0 {
+				list = append(list, l.outboxEntry())
+			}
+		})
 	})
-	if r.bad == nil && !found {
-		return record, state, fsm.ErrNotFound
+	return list, r.err()
+}
+
+// outboxEntry reads what lua/read_events.lua returns of an event.
+func (r *reply) outboxEntry() (e fsm.OutboxEntry) {
+	text := r.text()
+	if r.bad == nil && json.Unmarshal([]byte(text), &e.Event) != nil {
+		r.fail("an event that is no JSON")
 	}
-	return record, state, r.err()
+	e.Stream, e.OutboxRecord.Status = r.text(), word(r, fsm.OutboxStatuses)
+	e.OutboxRecord.Attempts, e.Consumer, e.Place = int(r.int()), r.text(), r.text()
+	e.LastAttemptAt, e.DeliveredAt = moment(r.int()), moment(r.int())
+	e.LastError, e.LastStatus, e.ExpiresAt = r.text(), int(r.int()), moment(r.int())
+	by := fsm.OutboxBearer{State: word(r, bearerStates), Sent: r.yes(), Attempt: int(r.int())}
+	by.Deadline, by.Place = moment(r.int()), r.text()
+	e.OutboxState = e.State(by)
+	return e
 }

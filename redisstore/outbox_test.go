@@ -81,18 +81,57 @@ func TestAnIdempotencyKeyIsOfOneEvent(t *testing.T) {
 	w.later(fsm.OutboxRetention - time.Millisecond)
 	expire()
 	kept("before it expires,", 1, -1, -1)
-	if _, s, err := w.OutboxEvent(ctx, id); err != nil || s.Status != fsm.OutboxDelivered {
-		t.Errorf("it is %+v, %v", s, err)
+	if e, err := w.OutboxEvent(ctx, id); err != nil || e.OutboxState.Status != fsm.OutboxDelivered {
+		t.Errorf("it is %+v, %v", e, err)
 	}
 	w.later(time.Millisecond)
-	if _, _, err := w.OutboxEvent(ctx, id); !errors.Is(err, fsm.ErrNotFound) {
+	if _, err := w.OutboxEvent(ctx, id); !errors.Is(err, fsm.ErrNotFound) {
 		t.Errorf("once it has expired: %v", err)
 	}
 	expire()
 	kept("then", 0, 0, 0)
 	p := w.prefixOf("/s")
-	if n := must[int64](t)(w.rdb.Exists(ctx, p+"event:"+id, p+"expire").Result()); n != 0 {
+	if n := must[int64](t)(w.rdb.Exists(ctx, p+"event:"+id, p+"expire", p+"events:delivered").Result()); n != 0 {
 		t.Errorf("%d keys of the event are left", n)
+	}
+}
+
+// TestTheCountsOfAnHourAreBounded holds that providers for which there is no room count as others, and how long the
+// counts are kept.
+func TestTheCountsOfAnHourAreBounded(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	w := openWith(t, redisstore.EmptyRedis(t).URL, nil, redisstore.Options{Partitions: 4, Outbox: true})
+	accept := func(n int, provider string) {
+		t.Helper()
+		e := fsm.OutboxEvent{
+			ID: fsm.NewOutboxID(w.PartitionOf("/s"), fmt.Sprint(n)), Provider: provider, CreatedAt: w.now.UnixMilli(),
+		}
+		if made, err := w.AcceptEvent(ctx, e, "/s", "none"); err != nil || !made {
+			t.Fatalf("it is made: %t, %v", made, err)
+		}
+	}
+	accept(1, "github")
+	hour := fsm.OutboxHourOf(w.now)
+	key := fmt.Sprintf("%shour:%d", w.prefixOf("/s"), hour)
+	if ttl, err := w.rdb.PTTL(ctx, key).Result(); err != nil || ttl <= fsm.MaxOutboxHours*time.Hour {
+		t.Errorf("they are kept for %s, %v", ttl, err)
+	}
+	full := make([]any, 0, 2*fsm.MaxOutboxCounts)
+	for i := range fsm.MaxOutboxCounts - 1 {
+		full = append(full, fmt.Sprintf("handed_over p%d", i), 1)
+	}
+	if err := w.rdb.HSet(ctx, key, full...).Err(); err != nil {
+		t.Fatal(err)
+	}
+	for n, provider := range []string{"github", "new", "newer"} {
+		accept(n+2, provider)
+	}
+	hours := must[map[fsm.OutboxHour]fsm.OutboxTally](t)(w.OutboxHours(ctx, w.PartitionOf("/s"), hour, hour))
+	for provider, want := range map[string]int64{"github": 2, fsm.OutboxOthers: 2, "new": 0} {
+		if got := hours[fsm.OutboxHour{Hour: hour, Provider: provider}].HandedOver; got != want {
+			t.Errorf("%d of %s, want %d", got, provider, want)
+		}
 	}
 }
 

@@ -156,14 +156,30 @@ func callers() []caller {
 			_, err := s.TakeEvent(ctx, ref, fsm.OutboxEvent{ID: "whe_0_1"}, false)
 			return err
 		}, []any{int64(7)}},
-		{scriptReadEvent, func(ctx context.Context, s *Store) error {
-			_, _, err := s.OutboxEvent(ctx, "whe_0_1")
+		{scriptReadEvents, func(ctx context.Context, s *Store) error {
+			_, err := s.OutboxEvent(ctx, "whe_0_1")
 			return err
 		}, []any{
-			[]any{"{}", "/a", "lost", "0", "", "", "0", "0", "", "0", "", "0", "0", "0", ""},
-			[]any{"{}", "/a", "pending", "0", "", "", "0", "0", "", "0", "lost", "0", "0", "0", ""},
-			[]any{"no JSON", "/a", "pending", "0", "", "", "0", "0", "", "0", "", "0", "0", "0", ""},
+			[]any{[]any{"{}", "/a", "lost", "0", "", "", "0", "0", "", "0", "0", "", "0", "0", "0", ""}},
+			[]any{[]any{"{}", "/a", "pending", "0", "", "", "0", "0", "", "0", "0", "lost", "0", "0", "0", ""}},
+			[]any{[]any{"no JSON", "/a", "pending", "0", "", "", "0", "0", "", "0", "0", "", "0", "0", "0", ""}},
 		}},
+		{scriptListEvents, func(ctx context.Context, s *Store) error {
+			_, err := s.ListEvents(ctx, fsm.OutboxSpan{Lists: fsm.OutboxListsOf("")}, 1)
+			return err
+		}, []any{[]any{int64(7)}}},
+		{scriptCountEvents, func(ctx context.Context, s *Store) error {
+			_, err := s.CountEvents(ctx, 0)
+			return err
+		}, []any{[]any{"", "", "0", "0", "0", "0", "0", "none"}}},
+		{scriptCountHours, func(ctx context.Context, s *Store) error {
+			_, err := s.OutboxHours(ctx, 0, 1, 2)
+			return err
+		}, []any{[]any{"1", []any{"unknown github", "1"}}, []any{"1", []any{"delivered github", "many"}}}},
+		{scriptCancelEvent, func(ctx context.Context, s *Store) error {
+			_, err := s.CancelEvent(ctx, "whe_0_1")
+			return err
+		}, []any{int64(7)}},
 		{scriptExpiredEvents, expires, []any{[]any{"whe_0_1"}}},
 		{scriptDropKey, expires, []any{int64(7)}},
 		{scriptDropEvent, expires, []any{int64(7)}},

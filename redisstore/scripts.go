@@ -120,7 +120,11 @@ var (
 	scriptDropEvent     = partitionScript("drop_event")
 	scriptAcceptEvent   = partitionScript("accept_event")
 	scriptTakeEvent     = partitionScript("take_event")
-	scriptReadEvent     = partitionScript("read_event")
+	scriptReadEvents    = partitionScript("read_events")
+	scriptListEvents    = partitionScript("list_events")
+	scriptCancelEvent   = partitionScript("cancel_event")
+	scriptCountEvents   = partitionScript("count_events")
+	scriptCountHours    = partitionScript("count_hours")
 	scriptLease         = partitionScript("lease")
 	scriptCensus        = partitionScript("census")
 

@@ -60,6 +60,8 @@
 //	TakeEvent        take_event.lua
 //	EventFailed      lib.lua event_failed
 //	EventOver        lib.lua event_over
+//	CancelEvent      cancel_event.lua
+//	CountEvent       lib.lua count_event
 //
 // A limit of requests:
 //

@@ -16,7 +16,8 @@ func ReserveKey(kept fsm.OutboxKey, k fsm.OutboxKey) fsm.OutboxKey {
 }
 
 // TakeEvent notes that an attempt of a consumer is about to send an event. It says no if the event is over, or if the
-// consumer by brings it, which is at its place: then the event lies in its stream twice. A replay sends what is over.
+// consumer by brings it, which is at its place: then the event lies in its stream twice. A replay sends what is
+// delivered or dead.
 // If nothing is kept of the event, it is new, unless it was handed over so long ago that it has expired.
 func TakeEvent(
 	kept, fresh fsm.OutboxRecord, c, by fsm.Consumer, now time.Time, replay bool,
@@ -30,7 +31,7 @@ func TakeEvent(
 		if e = fresh; !expires.After(now) && !replay {
 			return kept, false
 		}
-	case e.Status.Over() && !replay, elsewhere:
+	case e.Status.Over() && !replay, e.Status == fsm.OutboxCancelled, elsewhere:
 		return e, false
 	}
 	e.Status, e.Consumer, e.Place = fsm.OutboxDelivering, c.ID, c.Place()
@@ -54,6 +55,7 @@ func EventOver(e fsm.OutboxRecord, c fsm.Consumer, d fsm.Delivered, now time.Tim
 	e.Attempts, e.LastAttemptAt, e.LastStatus = max(c.Attempt, 1), now, d.Status
 	if d.Dead == nil {
 		e.Status, e.LastError, e.DeliveredAt = fsm.OutboxDelivered, "", now
+		e.ExpiresAt = now.Add(fsm.OutboxRetention)
 		return e
 	}
 	e.LastError = d.Dead.Reason
@@ -61,4 +63,37 @@ func EventOver(e fsm.OutboxRecord, c fsm.Consumer, d fsm.Delivered, now time.Tim
 		e.Status = fsm.OutboxDelivered
 	}
 	return e
+}
+
+// CancelEvent cancels an event that is not over, or is dead, on behalf of a client. It says no if the event was
+// delivered, even if it is being sent again, or if an attempt is under way. The consumer by brings the event.
+func CancelEvent(
+	e fsm.OutboxRecord, by fsm.OutboxBearer, now time.Time,
+) (_ fsm.OutboxRecord, cancelled bool) {
+	switch status := e.State(by).Status; {
+	case status == fsm.OutboxCancelled:
+		return e, true
+	case status == fsm.OutboxDelivering, !e.DeliveredAt.IsZero():
+		return e, false
+	}
+	e.Status, e.ExpiresAt = fsm.OutboxCancelled, now.Add(fsm.OutboxRetention)
+	return e, true
+}
+
+// CountEvent returns what the tally of the hour counts of a change of an event. A delivery of what was delivered before
+// does not count.
+func CountEvent(was, is fsm.OutboxRecord, now time.Time) (t fsm.OutboxTally) {
+	if was.Status == "" {
+		t.HandedOver = 1
+	}
+	if was.DeliveredAt.IsZero() && !is.DeliveredAt.IsZero() {
+		t.Delivered, t.Times = 1, map[int]int64{fsm.OutboxBucket(now.UnixMilli() - is.Event.CreatedAt): 1}
+	}
+	if was.Status != is.Status && is.Status == fsm.OutboxDead {
+		t.Dead = 1
+	}
+	if was.Status != is.Status && is.Status == fsm.OutboxCancelled {
+		t.Cancelled = 1
+	}
+	return t
 }

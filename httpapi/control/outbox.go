@@ -43,7 +43,18 @@ type OutboxStore interface {
 	// kept before: it then stays as it is.
 	AcceptEvent(ctx context.Context, e fsm.OutboxEvent, stream, consumer string) (made bool, err error)
 	// OutboxEvent returns what is kept of an event, and its present state, or fsm.ErrNotFound.
-	OutboxEvent(ctx context.Context, id string) (fsm.OutboxRecord, fsm.OutboxState, error)
+	OutboxEvent(ctx context.Context, id string) (fsm.OutboxEntry, error)
+	// OutboxEvents returns the same of some events of a partition, without those that are not kept.
+	OutboxEvents(ctx context.Context, partition int, ids []string) ([]fsm.OutboxEntry, error)
+	// ListEvents returns the last places of a span, the latest first.
+	ListEvents(ctx context.Context, span fsm.OutboxSpan, most int) ([]fsm.OutboxPlace, error)
+	// CountEvents counts the events of a partition by their present status.
+	CountEvents(ctx context.Context, partition int) (fsm.OutboxCount, error)
+	// OutboxHours returns what became of the events of a partition, from an hour through another one.
+	OutboxHours(ctx context.Context, partition int, first, last int64) (map[fsm.OutboxHour]fsm.OutboxTally, error)
+	// CancelEvent is the transition of the same name.
+	CancelEvent(ctx context.Context, id string) (cancelled bool, err error)
+	Partitions() int
 	PartitionOf(home string) int
 }
 
@@ -72,8 +83,7 @@ type Outbox struct {
 
 // Handed is an event that was handed over, as a client sees it.
 type Handed struct {
-	fsm.OutboxRecord
-	fsm.OutboxState
+	fsm.OutboxEntry
 	// New is false if the event was there before.
 	New bool
 }
@@ -131,7 +141,8 @@ func (o *Outbox) HandOver(ctx context.Context, e fsm.OutboxEvent) (Handed, error
 	}
 	if made {
 		r := fsm.OutboxRecord{Event: e, Stream: stream, Status: fsm.OutboxPending}
-		return Handed{OutboxRecord: r, OutboxState: r.State(fsm.OutboxBearer{}), New: k.New}, nil
+		entry := fsm.OutboxEntry{OutboxRecord: r, OutboxState: r.State(fsm.OutboxBearer{})}
+		return Handed{OutboxEntry: entry, New: k.New}, nil
 	}
 	h, err := o.Event(ctx, e.ID)
 	if err == nil && h.Event.Digest != e.Digest { // the store has lost its key
@@ -260,7 +271,7 @@ func differing(a, b map[string]string) (names []string) {
 
 // Event returns an event, or fsm.ErrNotFound.
 func (o *Outbox) Event(ctx context.Context, id string) (h Handed, err error) {
-	h.OutboxRecord, h.OutboxState, err = o.Store.OutboxEvent(ctx, id)
+	h.OutboxEntry, err = o.Store.OutboxEvent(ctx, id)
 	return h, err
 }
 
@@ -277,8 +288,8 @@ func (o *Outbox) EventOfKey(ctx context.Context, key string) (Handed, error) {
 // what is over can be replayed.
 func (o *Outbox) Replay(ctx context.Context, h Handed, key string) (Handed, error) {
 	if !h.OutboxState.Status.Over() {
-		return h, refusal.New(fsm.CodeReplayRefused, "the event is %s: only what is delivered or dead can be replayed",
-			h.OutboxState.Status)
+		return h, refusal.New(fsm.CodeReplayRefused,
+			"the event is %s: only what is delivered, dead or cancelled can be replayed", h.OutboxState.Status)
 	}
 	payload, err := o.Payload(ctx, h)
 	if errors.Is(err, fsm.ErrNotFound) || errors.Is(err, fsm.ErrNoStream) {

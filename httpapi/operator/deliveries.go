@@ -98,21 +98,10 @@ func readWhichDeliveries(get func(string) string) (w whichDeliveries, err error)
 			w.results[result] = true
 		}
 	}
-	if w.since, err = readTime("since", get("since")); err == nil {
-		w.until, err = readTime("until", get("until"))
+	if w.since, err = paging.Time("since", get("since")); err == nil {
+		w.until, err = paging.Time("until", get("until"))
 	}
 	return w, err
-}
-
-// readTime reads a parameter that is a time; zero if it is empty.
-func readTime(name, text string) (at time.Time, err error) {
-	if text == "" {
-		return at, nil
-	}
-	if at, err = time.Parse(time.RFC3339, text); err != nil {
-		return at, refusal.New(fsm.CodeInvalidRequest, "%s must be a time such as 2026-11-26T17:00:00Z", name)
-	}
-	return at, nil
 }
 
 // showDeliveries lists the entries of a subscription's delivery log, the latest first.

@@ -140,7 +140,7 @@ func (f *Face) whichLetters(get func(string) string) (w control.Letters, err err
 		number *int64
 		less   int64
 	}{{"since", &w.From, 0}, {"until", &w.Through, 1}} {
-		at, err := readTime(bound.name, get(bound.name))
+		at, err := paging.Time(bound.name, get(bound.name))
 		if err != nil {
 			return w, err
 		}

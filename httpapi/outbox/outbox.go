@@ -4,7 +4,6 @@ package outbox
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"net/http"
 	"strings"
@@ -22,15 +21,18 @@ import (
 const (
 	root       = "/webhooks"
 	deliver    = root + "/deliver"
-	events     = root + "/events/"
+	list       = root + "/events"
+	dead       = root + "/dlq"
+	stats      = root + "/stats"
+	events     = list + "/"
 	replay     = "/replay"
 	ofKeys     = root + "/idempotency/"
 	maxText    = 255
 	maxTarget  = 2048
 	maxDetails = 16 << 10
 	maxTries   = 100
-	// readTime bounds how long the payload of an event is looked for.
-	readTime = time.Second
+	// readingTime bounds how long the payload of an event is looked for.
+	readingTime = time.Second
 )
 
 // Face serves direct deliveries. All fields are required.
@@ -52,10 +54,16 @@ func (f *Face) Resources() []web.Resource {
 	}
 	return []web.Resource{
 		{
-			Path: func(raw string) bool { return raw == deliver }, Role: web.Anyone,
+			Path: exactly(deliver), Role: web.Anyone,
 			Usage: "an event is handed over by POST", Methods: web.Post(f.FromNoPage(f.handOver)),
 		},
-		{Path: below(events), Role: web.Anyone, Methods: web.Read(f.event)},
+		{Path: exactly(list), Role: web.Anyone, Methods: web.Read(f.page(eventFilters))},
+		{Path: exactly(dead), Role: web.Anyone, Methods: web.Read(f.page(deadFilters))},
+		{Path: exactly(stats), Role: web.Anyone, Methods: web.Read(f.stats)},
+		{
+			Path: below(events), Role: web.Anyone,
+			Methods: web.Read(f.event).And(http.MethodDelete, f.FromNoPage(f.cancel)),
+		},
 		{
 			Path: func(raw string) bool {
 				id, ok := strings.CutSuffix(raw, replay)
@@ -67,6 +75,8 @@ func (f *Face) Resources() []web.Resource {
 		{Path: f.isReserved, Role: web.Anyone, Methods: web.All(nothing)},
 	}
 }
+
+func exactly(path string) func(string) bool { return func(raw string) bool { return raw == path } }
 
 func (f *Face) isReserved(raw string) bool {
 	return fsm.Within(raw, root) || fsm.Within(raw, f.Outbox.Root)
@@ -155,69 +165,11 @@ func (f *Face) answer(c echo.Context, h control.Handed, err error) error {
 	if err != nil {
 		return known(err)
 	}
-	ctx, cancel := context.WithTimeout(c.Request().Context(), readTime)
+	ctx, cancel := context.WithTimeout(c.Request().Context(), readingTime)
 	defer cancel()
 	payload, err := f.Outbox.Payload(ctx, h)
 	if err != nil { // the rest is known all the same
 		payload = ""
 	}
 	return web.Answer(c, http.StatusOK, bodyOf(h, payload), nil)
-}
-
-// event is an event in an answer (delivery semantics, Storage). Times are in milliseconds since 1970.
-type event struct {
-	ID            string           `json:"id"`
-	Key           string           `json:"idempotency_key"`
-	Provider      *string          `json:"provider"`
-	Type          string           `json:"event_type"`
-	Payload       json.RawMessage  `json:"payload,omitempty"`
-	Target        string           `json:"target_url"`
-	Status        fsm.OutboxStatus `json:"status"`
-	Attempts      int              `json:"attempts"`
-	MaxAttempts   int              `json:"max_attempts"`
-	NextRetryAt   *int64           `json:"next_retry_at"`
-	LastAttemptAt *int64           `json:"last_attempt_at"`
-	LastError     *string          `json:"last_error"`
-	LastStatus    *int             `json:"last_status_code"`
-	DeliveredAt   *int64           `json:"delivered_at"`
-	CreatedAt     int64            `json:"created_at"`
-	ExpiresAt     *int64           `json:"expires_at"`
-	Metadata      json.RawMessage  `json:"metadata"`
-	ReplayOf      *string          `json:"replay_of,omitempty"`
-}
-
-func bodyOf(h control.Handed, payload string) event {
-	e := h.Event
-	body := event{
-		ID: e.ID, Key: e.Key, Provider: orNull(e.Provider), Type: e.Type, Payload: json.RawMessage(payload),
-		Target: e.Target,
-		Status: h.OutboxState.Status, Attempts: h.OutboxState.Attempts,
-		MaxAttempts: e.Most(), NextRetryAt: millis(h.NextRetryAt), LastAttemptAt: millis(h.LastAttemptAt),
-		LastError: orNull(h.LastError), LastStatus: orNull(h.LastStatus), DeliveredAt: millis(h.DeliveredAt),
-		CreatedAt: e.CreatedAt, Metadata: e.Metadata, ReplayOf: orNull(e.ReplayOf),
-	}
-	if !h.DeliveredAt.IsZero() {
-		body.ExpiresAt = millis(h.DeliveredAt.Add(fsm.OutboxRetention))
-	}
-	if body.Metadata == nil {
-		body.Metadata = json.RawMessage("null")
-	}
-	return body
-}
-
-// orNull is a value in an answer; null if it is zero.
-func orNull[T comparable](v T) *T {
-	var zero T
-	if v == zero {
-		return nil
-	}
-	return &v
-}
-
-func millis(t time.Time) *int64 {
-	if t.IsZero() {
-		return nil
-	}
-	n := t.UnixMilli()
-	return &n
 }

@@ -88,3 +88,14 @@ func ReadPlace(cursor string, partitions int) (at Place, err error) {
 	}
 	return at, nil
 }
+
+// Time reads a parameter that is a time; zero if it is empty.
+func Time(name, text string) (at time.Time, err error) {
+	if text == "" {
+		return at, nil
+	}
+	if at, err = time.Parse(time.RFC3339, text); err != nil {
+		return at, refusal.New(fsm.CodeInvalidRequest, "%s must be a time such as 2026-11-26T17:00:00Z", name)
+	}
+	return at, nil
+}

@@ -24,6 +24,7 @@ var statuses = map[fsm.Code]int{
 	fsm.CodeInvalidPath:           http.StatusBadRequest,
 	fsm.CodeNotFound:              http.StatusNotFound,
 	fsm.CodeIdempotencyConflict:   http.StatusConflict,
+	fsm.CodeCancelRefused:         http.StatusConflict,
 	fsm.CodeReplayRefused:         http.StatusConflict,
 	fsm.CodeRetryRefused:          http.StatusConflict,
 	fsm.CodeStreamNotJSON:         http.StatusConflict,

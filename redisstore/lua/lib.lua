@@ -83,8 +83,13 @@
 --   `replays`  zset  consumers whose queue is not empty, all with score 0.
 --   `event:<id>`  hash  an event that was handed over (fsm.OutboxRecord):
 --     `event`, without its payload, `stream`, `status`, `attempts`, `consumer`, `at` (its Place), `last`, `delivered`,
---     `error` and `code` are the fields of that record. Times are in ms, 0 for none.
---   `expire`  zset  event that was delivered -> when it goes, ms.
+--     `error` and `code` are the fields of that record. Times are in ms, 0 for none. `placed` is its fsm.OutboxPlace,
+--     and `provider` that of the event.
+--   `events:open`, `events:delivered`, `events:dead_letter`, `events:cancelled`  zset  fsm.OutboxPlace of each event on
+--   that fsm.OutboxList, all with score 0.
+--   `expire`  zset  event that was delivered or cancelled -> when it goes, ms.
+--   `hour:<hour since 1970>`  hash  what became of events in that hour: handed_over, delivered, dead_letter, cancelled,
+--   or `t` and an fsm.OutboxBucket, then a space and the provider -> how many. It goes once it is too old to be shown.
 --   `key:<key>`  hash  an idempotency key (fsm.OutboxKey): `id` and `asked`. It is in a partition of its own.
 --   `lease`  string  the replica that owns the partition.
 --   `n:<nonce>`  string  note of a call, for as long as it may be sent again because its reply was lost (note_call).
@@ -1221,18 +1226,70 @@ local function place_in_stream(id, path)
   return (redis.call('HGET', P .. 'c:' .. id, 'born') or '0') .. ' ' .. (redis.call('HGET', P .. 'l:' .. id, path) or '')
 end
 
--- forget_expired drops an event that was delivered long enough ago.
+-- events_of returns the list of the events with a status.
+local function events_of(status) return P .. 'events:' .. ((status == 'pending' or status == 'delivering') and 'open' or status) end
+
+-- forget_expired drops an event that was delivered or cancelled long enough ago. It says whether it did.
 local function forget_expired(id)
   local till = redis.call('ZSCORE', P .. 'expire', id)
-  if not till or tonumber(till) > now then return end
+  if not till or tonumber(till) > now then return false end
+  local status, placed = unpack(redis.call('HMGET', P .. 'event:' .. id, 'status', 'placed'))
+  if placed then redis.call('ZREM', events_of(status), placed) end
   redis.call('ZREM', P .. 'expire', id)
   redis.call('DEL', P .. 'event:' .. id)
+  return true
+end
+
+-- count_event counts, in the present hour, what has become of an event.
+local function count_event(what, provider)
+  local key = P .. 'hour:' .. int(math.floor(now / 3600000))
+  local counts = redis.call('HLEN', key)
+  if counts >= MAX_OUTBOX_COUNTS and redis.call('HEXISTS', key, what .. ' ' .. provider) == 0 then provider = '(other)' end
+  redis.call('HINCRBY', key, what .. ' ' .. provider, 1)
+  if counts == 0 then redis.call('PEXPIRE', key, OUTBOX_COUNTED) end
+end
+
+-- event_bucket is fsm.OutboxBucket.
+local function event_bucket(millis)
+  local doubled, millis = 0, math.max(millis, 0)
+  while millis >= 32 do
+    doubled, millis = doubled + 1, math.floor(millis / 2)
+  end
+  return doubled * 16 + millis
 end
 
 -- keep_event keeps an event that was handed over. It lies in its stream behind the place of its consumer.
-local function keep_event(id, event, stream, consumer, place)
-  redis.call('HSET', P .. 'event:' .. id, 'event', event, 'stream', stream, 'status', 'pending', 'attempts', '0', 'consumer', consumer,
-    'at', place, 'last', '0', 'delivered', '0', 'error', '', 'code', '0')
+local function keep_event(id, event, placed, provider, stream, consumer, place)
+  redis.call('HSET', P .. 'event:' .. id, 'event', event, 'placed', placed, 'provider', provider, 'stream', stream, 'status', 'pending',
+    'attempts', '0', 'consumer', consumer, 'at', place, 'last', '0', 'delivered', '0', 'error', '', 'code', '0')
+  redis.call('ZADD', P .. 'events:open', 0, placed)
+  count_event('handed_over', provider)
+end
+
+-- event_status returns the present status of an event that is not over (fsm.OutboxRecord.State).
+local function event_status(status, by, at, delivered_at)
+  if by == '' then return 'pending' end
+  local c = record(by)
+  local place = c and place_in_stream(c.id, c.primary)
+  if not c or string.match(at, '^%S*') ~= string.match(place, '^%S*') then
+    return delivered_at == '0' and 'dead_letter' or 'delivered'
+  end
+  if status == 'pending' or c.state ~= 'waking' or place ~= at then return 'pending' end
+  return c.sent == 1 and 'delivering' or c.attempt > 0 and 'retrying' or 'pending'
+end
+
+-- event_is gives an event another status.
+local function event_is(id, was, status)
+  local key, from, to = P .. 'event:' .. id, events_of(was), events_of(status)
+  redis.call('HSET', key, 'status', status)
+  if from == to then return end
+  local placed, provider, delivered_at = unpack(redis.call('HMGET', key, 'placed', 'provider', 'delivered'))
+  if not placed then return end
+  redis.call('ZREM', from, placed)
+  redis.call('ZADD', to, 0, placed)
+  if status == 'delivering' or status == 'delivered' and delivered_at ~= '0' then return end
+  count_event(status, provider)
+  if status == 'delivered' then count_event('t' .. event_bucket(now - tonumber(string.sub(placed, 1, 13))), provider) end
 end
 
 -- event_failed notes why an attempt to send an event has failed, and the consumer that brings the event from now on.
@@ -1248,9 +1305,10 @@ local function event_over(id, attempts, dead, why, code)
   if status ~= 'delivering' then return end
   redis.call('HSET', key, 'attempts', int(attempts), 'last', int(now), 'error', why, 'code', code)
   if dead then -- a replay of what was delivered may be
-    redis.call('HSET', key, 'status', delivered_at == '0' and 'dead_letter' or 'delivered')
+    event_is(id, status, delivered_at == '0' and 'dead_letter' or 'delivered')
   else
-    redis.call('HSET', key, 'status', 'delivered', 'delivered', int(now))
+    event_is(id, status, 'delivered')
+    redis.call('HSET', key, 'delivered', int(now))
     redis.call('ZADD', P .. 'expire', int(now + OUTBOX_RETENTION), id)
   end
 end

@@ -44,6 +44,8 @@ type outboxTarget struct {
 	came  []http.Header
 	texts []string
 	fails int
+	// retryAfter is that header of these answers; empty for none.
+	retryAfter string
 }
 
 func newOutboxTarget(t *testing.T) *outboxTarget {
@@ -60,6 +62,9 @@ func (o *outboxTarget) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	o.came, o.texts = append(o.came, r.Header), append(o.texts, string(body))
 	if o.fails > 0 {
 		o.fails--
+		if o.retryAfter != "" {
+			w.Header().Set("Retry-After", o.retryAfter)
+		}
 		w.WriteHeader(http.StatusServiceUnavailable)
 	}
 }

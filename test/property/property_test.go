@@ -1262,6 +1262,7 @@ func (h *history) agree(kind string) {
 	}
 	h.asidesAgree(kind)
 	h.lettersAgree(kind)
+	h.cancels()
 	h.eventsAgree(kind)
 	h.listed(kind)
 	h.tallied(kind)

@@ -140,7 +140,7 @@ func (s *Store) Deliver(ctx context.Context, r fsm.DeliveryRef, d fsm.Delivered)
 		t.put(p, c, e, &o)
 		if c.Links[d.Path].Acked != was.Links[d.Path].Acked {
 			if record, kept := p.events[d.Event]; kept {
-				p.events[d.Event] = spec.EventOver(record, was, d, t.now())
+				p.put(d.Event, spec.EventOver(record, was, d, t.now()), t.now())
 			}
 		}
 		p.note(d.Path, raised)

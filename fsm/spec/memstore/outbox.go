@@ -2,6 +2,10 @@ package memstore
 
 import (
 	"context"
+	"errors"
+	"maps"
+	"reflect"
+	"slices"
 	"time"
 
 	"reveille/fsm"
@@ -50,12 +54,24 @@ func (s *Store) AcceptEvent(
 		if c, there := p.consumers[consumer]; there {
 			r.Consumer, r.Place = c.ID, c.Place()
 		}
-		p.events[e.ID], made = r, true
+		p.put(e.ID, r, t.now())
+		made = true
 	}, "AcceptEvent", e, stream, consumer)
 	return made, err
 }
 
-// forgetExpired drops an event that was delivered long enough ago.
+// put stores an event, and counts what has become of it.
+func (p *partition) put(id string, e fsm.OutboxRecord, now time.Time) {
+	hour := fsm.OutboxHour{Hour: fsm.OutboxHourOf(now), Provider: e.Event.Provider}
+	tally := p.hours[hour]
+	tally.Times = maps.Clone(tally.Times)
+	if tally.Add(spec.CountEvent(p.events[id], e, now)); !reflect.DeepEqual(tally, fsm.OutboxTally{}) {
+		p.hours[hour] = tally
+	}
+	p.events[id] = e
+}
+
+// forgetExpired drops an event that was delivered or cancelled long enough ago.
 func (p *partition) forgetExpired(id string, now time.Time) {
 	if expired(p.events[id], now) {
 		delete(p.events, id)
@@ -63,7 +79,7 @@ func (p *partition) forgetExpired(id string, now time.Time) {
 }
 
 func expired(e fsm.OutboxRecord, now time.Time) bool {
-	return !e.DeliveredAt.IsZero() && !e.DeliveredAt.Add(fsm.OutboxRetention).After(now)
+	return !e.ExpiresAt.IsZero() && !e.ExpiresAt.After(now)
 }
 
 func newEvent(e fsm.OutboxEvent, stream string) fsm.OutboxRecord {
@@ -86,7 +102,7 @@ func (s *Store) TakeEvent(
 		kept, deliver = spec.TakeEvent(
 			kept, newEvent(e, r.Consumer.Home), c, p.consumers[kept.Consumer], t.now(), replay)
 		if deliver {
-			p.events[e.ID] = kept
+			p.put(e.ID, kept, t.now())
 		}
 	}, "TakeEvent", r, e, replay)
 	return deliver, err
@@ -100,33 +116,132 @@ func (p *partition) eventFailed(was fsm.Consumer, e spec.Effects, now time.Time,
 		by = e.Aside.ID
 	}
 	if record, kept := p.events[f.Event]; kept {
-		p.events[f.Event] = spec.EventFailed(record, by, was.Attempt, now, f)
+		p.put(f.Event, spec.EventFailed(record, by, was.Attempt, now, f), now)
 	}
 }
 
-// OutboxEvent implements control.OutboxStore.
-func (s *Store) OutboxEvent(
-	ctx context.Context, id string,
-) (record fsm.OutboxRecord, state fsm.OutboxState, err error) {
-	err = s.call(ctx, func(t *tx) error {
+// CancelEvent implements control.OutboxStore.
+func (s *Store) CancelEvent(ctx context.Context, id string) (cancelled bool, err error) {
+	err = s.do(ctx, func(t *tx) {
 		for _, p := range t.partitions {
-			if kept, there := p.events[id]; there && !expired(kept, t.now()) {
-				record = kept
-				var by fsm.OutboxBearer
-				if c, bears := p.consumers[record.Consumer]; bears {
-					by = c.Bearer()
-				}
-				state = record.State(by)
-				return nil
+			p.forgetExpired(id, t.now())
+			if kept, there := p.events[id]; there {
+				kept, cancelled = spec.CancelEvent(kept, p.bearerOf(kept), t.now())
+				p.put(id, kept, t.now())
 			}
 		}
-		return fsm.ErrNotFound
-	}, "OutboxEvent", id)
-	return record, state, err
+	}, "CancelEvent", id)
+	return cancelled, err
 }
 
-// OutboxEvents returns what is kept of all events, by ID.
-func (db *DB) OutboxEvents() map[string]fsm.OutboxRecord {
+// eventOf returns an event that is not expired, and its partition; nil if there is no such event.
+func (t *tx) eventOf(id string) (*partition, fsm.OutboxRecord) {
+	for _, p := range t.partitions {
+		if kept, there := p.events[id]; there && !expired(kept, t.now()) {
+			return p, kept
+		}
+	}
+	return nil, fsm.OutboxRecord{}
+}
+
+// bearerOf returns the consumer that brings an event; it is empty if it is gone.
+func (p *partition) bearerOf(e fsm.OutboxRecord) (by fsm.OutboxBearer) {
+	if c, bears := p.consumers[e.Consumer]; bears {
+		by = c.Bearer()
+	}
+	return by
+}
+
+// OutboxEvent implements control.OutboxStore.
+func (s *Store) OutboxEvent(ctx context.Context, id string) (e fsm.OutboxEntry, err error) {
+	err = s.call(ctx, func(t *tx) error {
+		p, kept := t.eventOf(id)
+		if p == nil {
+			return fsm.ErrNotFound
+		}
+		e = fsm.OutboxEntry{OutboxRecord: kept, OutboxState: kept.State(p.bearerOf(kept))}
+		return nil
+	}, "OutboxEvent", id)
+	return e, err
+}
+
+// OutboxEvents implements control.OutboxStore.
+func (s *Store) OutboxEvents(ctx context.Context, partition int, ids []string) (list []fsm.OutboxEntry, err error) {
+	for _, id := range ids {
+		e, err := s.OutboxEvent(ctx, id)
+		switch {
+		case err == nil:
+			list = append(list, e)
+		case !errors.Is(err, fsm.ErrNotFound):
+			return nil, err
+		}
+	}
+	return list, nil
+}
+
+// ListEvents implements control.OutboxStore.
+func (s *Store) ListEvents(
+	ctx context.Context, span fsm.OutboxSpan, most int,
+) (places []fsm.OutboxPlace, err error) {
+	err = s.call(ctx, func(t *tx) error {
+		for id, e := range t.partitions[span.Partition].events {
+			place := fsm.OutboxPlaceOf(e.Event.CreatedAt, id)
+			if e.Event.CreatedAt >= span.Since && (span.Before == "" || place < span.Before) &&
+				slices.Contains(span.Lists, listOf(e.Status)) {
+				places = append(places, place)
+			}
+		}
+		return nil
+	}, "ListEvents", span)
+	slices.Sort(places)
+	slices.Reverse(places)
+	return places[:min(len(places), most)], err
+}
+
+// CountEvents implements control.OutboxStore.
+func (s *Store) CountEvents(ctx context.Context, partition int) (all fsm.OutboxCount, err error) {
+	all.Statuses = map[fsm.OutboxStatus]int64{}
+	for _, status := range fsm.OutboxStatuses {
+		all.Statuses[status] = 0
+	}
+	err = s.call(ctx, func(t *tx) error {
+		p := t.partitions[partition]
+		for id, e := range p.events {
+			if expired(e, t.now()) {
+				continue
+			}
+			status, place := e.State(p.bearerOf(e)).Status, fsm.OutboxPlaceOf(e.Event.CreatedAt, id)
+			all.Statuses[status]++
+			if !status.Over() && (all.Oldest == "" || place < all.Oldest) {
+				all.Oldest = place
+			}
+		}
+		return nil
+	}, "CountEvents", partition)
+	return all, err
+}
+
+// OutboxHours implements control.OutboxStore.
+func (s *Store) OutboxHours(
+	ctx context.Context, partition int, first, last int64,
+) (hours map[fsm.OutboxHour]fsm.OutboxTally, err error) {
+	err = s.call(ctx, func(t *tx) error {
+		hours = maps.Clone(t.partitions[partition].hours)
+		maps.DeleteFunc(hours, func(h fsm.OutboxHour, _ fsm.OutboxTally) bool { return h.Hour < first || h.Hour > last })
+		return nil
+	}, "OutboxHours", partition)
+	return hours, err
+}
+
+func listOf(s fsm.OutboxStatus) fsm.OutboxList {
+	if s.Over() {
+		return fsm.OutboxList(s)
+	}
+	return fsm.OutboxOpen
+}
+
+// AllEvents returns what is kept of all events, by ID.
+func (db *DB) AllEvents() map[string]fsm.OutboxRecord {
 	all := map[string]fsm.OutboxRecord{}
 	db.edit(func(t *tx) {
 		for _, p := range t.partitions {

@@ -35,6 +35,8 @@ type partition struct {
 	letters []fsm.DeadLetter
 	// events are those that were handed over, by ID.
 	events map[string]fsm.OutboxRecord
+	// hours counts what became of them.
+	hours map[fsm.OutboxHour]fsm.OutboxTally
 	// replays are the replay queues that are not empty, by consumer, each in the order of its numbers.
 	replays map[string][]queued
 }
@@ -49,7 +51,7 @@ func newPartition() *partition {
 	return &partition{
 		consumers: map[string]fsm.Consumer{}, streams: map[string]stream{}, deleted: map[string]struct{}{},
 		records: map[string]fsm.Stream{}, expected: map[string]int{}, replays: map[string][]queued{},
-		events: map[string]fsm.OutboxRecord{},
+		events: map[string]fsm.OutboxRecord{}, hours: map[fsm.OutboxHour]fsm.OutboxTally{},
 	}
 }
 
@@ -57,7 +59,8 @@ func (p *partition) clone() *partition {
 	c := *p
 	c.consumers, c.deleted = maps.Clone(p.consumers), maps.Clone(p.deleted)
 	c.records, c.expected = maps.Clone(p.records), maps.Clone(p.expected)
-	c.letters, c.replays, c.events = slices.Clone(p.letters), maps.Clone(p.replays), maps.Clone(p.events)
+	c.letters, c.replays = slices.Clone(p.letters), maps.Clone(p.replays)
+	c.events, c.hours = maps.Clone(p.events), maps.Clone(p.hours)
 	c.streams = make(map[string]stream, len(p.streams))
 	for path, s := range p.streams {
 		s.consumers = maps.Clone(s.consumers)

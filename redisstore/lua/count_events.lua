@@ -1,0 +1,23 @@
+-- Counts events by their present status. Those that are not over are counted one by one, in batches: call again with the
+-- place that it returns, until it is "", and add up.
+-- ARGV[9] the fsm.OutboxPlace behind which it counts, "" for all  ARGV[10] how many at most.
+-- Returns { place of the last one that was counted or "" at the end, the first that is not over or "", pending, delivering,
+-- retrying, delivered, dead, cancelled }. O(events counted, and expired).
+local open = P .. 'events:open'
+local list = redis.call('ZRANGEBYLEX', open, ARGV[A] == '' and '-' or '(' .. ARGV[A], '+', 'LIMIT', 0, ARGV[A + 1])
+local n, oldest = { pending = 0, delivering = 0, retrying = 0, delivered = 0, dead_letter = 0, cancelled = 0 }, ''
+for _, placed in ipairs(list) do
+  local r = redis.call('HMGET', P .. 'event:' .. string.match(placed, ' (.*)$'), 'status', 'consumer', 'at', 'delivered')
+  local status = r[1] and event_status(unpack(r)) or 'dead_letter'
+  n[status] = n[status] + 1
+  if oldest == '' and status ~= 'dead_letter' and status ~= 'delivered' then oldest = placed end
+end
+if ARGV[A] == '' then
+  for _, status in ipairs({ 'delivered', 'dead_letter', 'cancelled' }) do n[status] = n[status] + redis.call('ZCARD', events_of(status)) end
+  for _, id in ipairs(redis.call('ZRANGEBYSCORE', P .. 'expire', '-inf', int(now))) do
+    local status = redis.call('HGET', P .. 'event:' .. id, 'status')
+    if status == 'delivered' or status == 'cancelled' then n[status] = n[status] - 1 end
+  end
+end
+local last = #list == tonumber(ARGV[A + 1]) and list[#list] or ''
+return unchanged({ last, oldest, n.pending, n.delivering, n.retrying, n.delivered, n.dead_letter, n.cancelled })
