@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"reveille/fsm"
+	"reveille/test/harness"
 )
 
 // handed is a dispatcher on injected time, with a stream of events that were handed over for one target.
@@ -22,8 +23,9 @@ type handed struct {
 	// events are those of the stream, at the offsets 1, 2 and so on.
 	events []string
 	// came are the ids and attempts of the deliveries, in turn.
-	came   []string
-	answer func(id string) int
+	came    []string
+	headers []http.Header
+	answer  func(id string) int
 }
 
 func withHanded(t *testing.T, test func(h *handed)) {
@@ -31,7 +33,7 @@ func withHanded(t *testing.T, test func(h *handed)) {
 	synctest.Test(t, func(t *testing.T) {
 		h := &handed{t: t, store: newMemStore(), answer: func(string) int { return http.StatusOK }}
 		h.sub = h.store.pushSub("http://"+hostA+"/hook", func(s *fsm.Subscription) {
-			s.Format, s.Ordering, s.Retry = fsm.FormatOutbox, fsm.OrderingNone, fsm.OutboxRetry
+			s.Format, s.Ordering, s.Retry = fsm.FormatOutbox, fsm.OrderingNone, fsm.DefaultOutboxConfig.Backoffs()
 		})
 		test(h)
 	})
@@ -57,6 +59,7 @@ func (h *handed) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	id := strings.TrimPrefix(r.Header.Get("X-Webhook-ID"), "whe_0_")
 	h.store.mu.Lock()
 	h.came = append(h.came, id+" "+r.Header.Get("X-Webhook-Attempt"))
+	h.headers = append(h.headers, r.Header)
 	h.store.mu.Unlock()
 	w.WriteHeader(h.answer(id))
 }
@@ -208,5 +211,48 @@ func TestACancelledEventIsNotSent(t *testing.T) {
 			"early": fsm.OutboxCancelled, "fails": fsm.OutboxCancelled, "b": fsm.OutboxDelivered,
 			"done": fsm.OutboxDelivered,
 		})
+	})
+}
+
+// TestAConfigurationHoldsFromTheNextAttempt changes the number of attempts and the delays between two of them, and gives
+// the provider a secret, and then another one, which signs beside the first.
+func TestAConfigurationHoldsFromTheNextAttempt(t *testing.T) {
+	withHanded(t, func(h *handed) {
+		h.event("a", func(e *fsm.OutboxEvent) { e.Provider = "github" })
+		first, second := fsm.SignatureStandardWebhooks.NewSecret([]byte("1")), fsm.SignatureStandardWebhooks.NewSecret([]byte("2"))
+		change := func(change func(fsm.OutboxConfig) fsm.OutboxConfig) {
+			_, _, err := h.store.other.ChangeOutboxConfig(h.t.Context(),
+				func(c fsm.OutboxConfig) (fsm.OutboxConfig, error) { return change(c), nil })
+			if err != nil {
+				h.t.Error(err)
+			}
+		}
+		var at []time.Time
+		h.answer = func(string) int {
+			at = append(at, time.Now())
+			switch len(at) {
+			case 1:
+				change(func(c fsm.OutboxConfig) fsm.OutboxConfig {
+					c.MaxAttempts, c.InitialBackoffMs, c.BackoffMultiplier, c.MaxBackoffMs = 3, 60_000, 1, 60_000
+					return c.WithSecret("github", first, time.Now())
+				})
+			case 2:
+				change(func(c fsm.OutboxConfig) fsm.OutboxConfig { return c.WithSecret("github", second, time.Now()) })
+			}
+			return http.StatusInternalServerError
+		}
+		h.run(10 * time.Minute)
+		h.is([]string{"a 1", "a 2", "a 3"}, map[string]fsm.OutboxStatus{"a": fsm.OutboxDead})
+		if wait := at[2].Sub(at[1]); wait < 48*time.Second || wait > 73*time.Second {
+			h.t.Errorf("the third attempt came after %s", wait)
+		}
+		for i, want := range [][]string{nil, {first}, {first, second}} {
+			for _, secret := range []string{first, second} {
+				signs := harness.VerifyStandard(secret, h.headers[i], []byte(`"a"`), at[i]) == nil
+				if want := slices.Contains(want, secret); signs != want {
+					h.t.Errorf("attempt %d is signed by %s: %t, want %t", i+1, secret, signs, want)
+				}
+			}
+		}
 	})
 }

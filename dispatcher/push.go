@@ -148,7 +148,7 @@ func (a *attempt) judgeLast() {
 	p := a.sub.Profile()
 	last := p.Last(a.delivery.Attempt)
 	if a.content.Event.ID != "" {
-		last = a.delivery.Attempt >= a.content.Event.Most()
+		last = a.delivery.Attempt >= a.most
 	}
 	if a.verdict.Result == fsm.AttemptFailed && p.Lasting && last && !a.delivery.Nudged {
 		a.verdict.Result = fsm.AttemptDead
@@ -215,6 +215,11 @@ func (d *Dispatcher) takeEvent(ctx context.Context, a *attempt) bool {
 	case !deliver:
 		return a.ends(format.Verdict{Result: fsm.AttemptEmpty})
 	}
-	a.content.Event, a.content.ID = e, e.ID
+	config := d.cfg.Store.Catalog().OutboxConfig()
+	if s, ok := config.SecretOf(e.Provider); ok {
+		a.sub.Secret, a.sub.Previous = s.Secret, s.Previous
+		a.content.Secret = s.Secret
+	}
+	a.content.Event, a.content.ID, a.most = e, e.ID, config.Most(e)
 	return true
 }

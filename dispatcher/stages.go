@@ -52,6 +52,8 @@ type attempt struct {
 	format  format.Format
 	content format.Content
 	host    string
+	// most is how many attempts the event may take that the attempt delivers, if it was handed over.
+	most int
 	// eventType is fsm.Attempt.EventType; load sets it.
 	eventType string
 	// build sets request, the size of its body in bytes, and cancel, which ends it. Then send sets sent and exchange,

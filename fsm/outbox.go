@@ -19,8 +19,10 @@ type OutboxEvent struct {
 	Provider string `json:"provider,omitempty"`
 	Type     string `json:"event_type"`
 	Target   string `json:"target_url"`
-	// MaxAttempts is the number of attempts after which the event is dead; 0 for the default.
+	// MaxAttempts is the number of attempts after which the event is dead; 0 for that of the OutboxConfig.
 	MaxAttempts int `json:"max_attempts,omitempty"`
+	// RetentionMs is how long the event is kept once it is delivered or cancelled, ms; 0 for OutboxRetention.
+	RetentionMs int64 `json:"retention_ms,omitempty"`
 	// ReplayOf is the ID of the event that this one delivers again; empty for none.
 	ReplayOf string          `json:"replay_of,omitempty"`
 	Metadata json.RawMessage `json:"metadata,omitempty"`
@@ -30,6 +32,16 @@ type OutboxEvent struct {
 	Digest string `json:"digest,omitempty"`
 	// Payload is the body of each delivery, JSON. It is a text here, because stream servers may write JSON anew.
 	Payload string `json:"payload,omitempty"`
+}
+
+// Retention is how long the event is kept once it is delivered or cancelled.
+func (e OutboxEvent) Retention() time.Duration {
+	return cmp.Or(time.Duration(e.RetentionMs)*time.Millisecond, OutboxRetention)
+}
+
+// ExpiredUnseen says whether an event that the store does not keep may have been delivered and expired.
+func (e OutboxEvent) ExpiredUnseen(now time.Time) bool {
+	return !time.UnixMilli(e.CreatedAt).Add(max(e.Retention(), OutboxRetention)).After(now)
 }
 
 // OutboxStatus is what has become of an OutboxEvent (delivery semantics, Delivery Flow).
@@ -240,23 +252,7 @@ type OutboxKey struct {
 	New bool
 }
 
-// OutboxRetry has the delays after the first failed attempt, the second and so on (delivery semantics, Retry Strategy).
-// An event has its own number of attempts; without one, it is OutboxAttempts.
-var OutboxRetry = []time.Duration{
-	time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second, 16 * time.Second, 32 * time.Second,
-	64 * time.Second, 128 * time.Second, 256 * time.Second, 300 * time.Second,
-}
-
-// Most is the number of attempts after which the event is dead.
-func (e OutboxEvent) Most() int { return cmp.Or(e.MaxAttempts, OutboxAttempts) }
-
 const (
-	// OutboxAttempts is OutboxEvent.MaxAttempts by default (delivery semantics, Retry Strategy).
-	OutboxAttempts = 5
-	// OutboxTimeout is deliveryTimeoutMs.
-	OutboxTimeout = 30 * time.Second
-	// OutboxRetention is how long an event is kept once it is delivered (delivery semantics, Payload Retention).
-	OutboxRetention = 7 * 24 * time.Hour
 	// OutboxReserved is how long a key is kept whose event was never handed over.
 	OutboxReserved = 24 * time.Hour
 	// MaxOutboxTargets bounds the targets that events are handed over for.

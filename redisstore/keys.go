@@ -72,6 +72,7 @@ func (k keys) global(name string) string { return keyPrefix + ":{subs}:" + name 
 func (k keys) subscriptions() string     { return k.global("all") }
 func (k keys) version() string           { return k.global("version") }
 func (k keys) changes() string           { return k.global("changes") }
+func (k keys) outbox() string            { return k.global("outbox") }
 func (k keys) endpoints() string         { return k.global("endpoints") }
 func (k keys) endpointsVersion() string  { return k.global("endpoints_version") }
 func (k keys) endpointsChanges() string  { return k.global("endpoints_changes") }

@@ -106,8 +106,8 @@ func (s *Store) AcceptEvent(
 	if err != nil {
 		return false, err
 	}
-	r := s.run(ctx, scriptAcceptEvent, s.PartitionOf(stream), e.ID, text, placeOf(e), e.Provider, stream,
-		consumer)
+	r := s.run(ctx, scriptAcceptEvent, s.PartitionOf(stream), e.ID, text, placeOf(e), e.Provider,
+		e.Retention().Milliseconds(), stream, consumer)
 	return r.yes(), r.err()
 }
 
@@ -128,7 +128,7 @@ func (s *Store) TakeEvent(
 		return false, err
 	}
 	took := s.run(ctx, scriptTakeEvent, s.PartitionOf(r.Consumer.Home), r.Consumer.ID, r.Epoch, r.WakeID, r.Handed,
-		e.ID, text, placeOf(e), e.Provider, r.Consumer.Home, e.CreatedAt, flag(replay))
+		e.ID, text, placeOf(e), e.Provider, e.Retention().Milliseconds(), r.Consumer.Home, e.CreatedAt, flag(replay))
 	return took.yes(), took.err()
 }
 

@@ -3,6 +3,7 @@ package redisstore_test
 import (
 	"errors"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -93,6 +94,57 @@ func TestAnIdempotencyKeyIsOfOneEvent(t *testing.T) {
 	p := w.prefixOf("/s")
 	if n := must[int64](t)(w.rdb.Exists(ctx, p+"event:"+id, p+"expire", p+"events:delivered").Result()); n != 0 {
 		t.Errorf("%d keys of the event are left", n)
+	}
+}
+
+// TestAConfigurationIsChangedInOneStep has several replicas change it at the same time. All changes are kept, and every
+// replica follows.
+func TestAConfigurationIsChangedInOneStep(t *testing.T) {
+	t.Parallel()
+	ctx, url := t.Context(), redisstore.EmptyRedis(t).URL
+	one := openWith(t, url, nil, redisstore.Options{Partitions: 4, Outbox: true})
+	two := openWith(t, url, nil, redisstore.Options{Partitions: 4, Outbox: true})
+	sub := unordered("s")
+	sub.Format, sub.Retry = fsm.FormatOutbox, fsm.DefaultOutboxConfig.Backoffs()
+	if _, _, err := one.CreateSubscription(ctx, sub); err != nil {
+		t.Fatal(err)
+	}
+	var changes sync.WaitGroup
+	for i := range 20 {
+		changes.Go(func() {
+			_, _, err := []*world{one, two}[i%2].ChangeOutboxConfig(ctx,
+				func(c fsm.OutboxConfig) (fsm.OutboxConfig, error) {
+					c.MaxAttempts++
+					c.InitialBackoffMs += 10
+					return c.WithSecret(fmt.Sprint(i), "whsec_x", time.Now()), nil
+				})
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	changes.Wait()
+	refused := errors.New("refused")
+	if was, _, err := one.ChangeOutboxConfig(ctx, func(c fsm.OutboxConfig) (fsm.OutboxConfig, error) {
+		c.MaxAttempts = 1
+		return c, refused
+	}); !errors.Is(err, refused) || was.MaxAttempts != 25 {
+		t.Errorf("a refused one: %+v, %v", was, err)
+	}
+	for _, w := range []*world{one, two} {
+		if err := w.RefreshCatalog(ctx); err != nil {
+			t.Error(err)
+		}
+		c, kept := w.Catalog().OutboxConfig(), must[fsm.OutboxConfig](t)(w.OutboxConfig(ctx))
+		for _, c := range []fsm.OutboxConfig{c, kept} {
+			if c.MaxAttempts != 25 || c.InitialBackoffMs != 1200 || len(c.Secrets) != 20 || c.MaxBackoffMs != 300_000 {
+				t.Errorf("it is %+v", c)
+			}
+		}
+		sub, _ := w.Catalog().Get("s")
+		if all := w.Catalog().All(); sub.Retry[0] != 1200*time.Millisecond || all[0].Retry[0] != sub.Retry[0] {
+			t.Errorf("the target's retries are %s", sub.Retry)
+		}
 	}
 }
 

@@ -294,7 +294,13 @@ func callers() []caller {
 		}, []any{[]any{int64(1)}, []any{int64(1), []any{int64(1)}}}},
 		{scriptListSubscriptions, func(ctx context.Context, s *Store) error {
 			return s.RefreshCatalog(ctx)
-		}, []any{[]any{"1", int64(7), none}, []any{"1", int64(0), []any{"s"}}}},
+		}, []any{
+			[]any{"1", int64(7), none, ""}, []any{"1", int64(0), []any{"s"}, ""}, []any{"1", int64(0), none, "no JSON"},
+		}},
+		{scriptChangeOutbox, func(ctx context.Context, s *Store) error {
+			_, _, err := s.ChangeOutboxConfig(ctx, func(c fsm.OutboxConfig) (fsm.OutboxConfig, error) { return c, nil })
+			return err
+		}, []any{int64(7)}},
 		{scriptListEndpoints, func(ctx context.Context, s *Store) error {
 			return s.readEndpoints(ctx)
 		}, []any{

@@ -132,6 +132,7 @@ var (
 	scriptChangeSubscription = listScript("change_subscription")
 	scriptDeleteSubscription = listScript("delete_subscription")
 	scriptListSubscriptions  = listScript("list_subscriptions")
+	scriptChangeOutbox       = listScript("change_outbox")
 	scriptListEndpoints      = listScript("list_endpoints")
 	scriptFailEndpoint       = endpointScript("fail_endpoint")
 	scriptRecoverEndpoint    = endpointScript("recover_endpoint")

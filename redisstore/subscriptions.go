@@ -287,8 +287,9 @@ func (s *Store) refreshCatalog(ctx context.Context) error {
 	var whole, anew bool
 	var subs []fsm.Subscription
 	var gone []string
+	outbox := fsm.DefaultOutboxConfig
 	r := s.call(ctx, scriptListSubscriptions,
-		[]string{s.keys.subscriptions(), s.keys.version(), s.keys.changes()}, since)
+		[]string{s.keys.subscriptions(), s.keys.version(), s.keys.changes(), s.keys.outbox()}, since)
 	r.list(func(l *reply) {
 		version = l.int()
 		what := l.code(0, 1, 2)
@@ -308,6 +309,7 @@ func (s *Store) refreshCatalog(ctx context.Context) error {
 				gone = append(gone, id)
 			}
 		})
+		outbox = l.outboxConfig()
 	})
 	if r.bad != nil {
 		return r.bad
@@ -316,6 +318,7 @@ func (s *Store) refreshCatalog(ctx context.Context) error {
 	if whole && (anew || version < s.catalog.Version()) {
 		s.noteLostSubscriptions(subs)
 	}
+	s.catalog.DeliverBy(outbox)
 	if whole {
 		s.catalog.Replace(subs, version)
 	} else {

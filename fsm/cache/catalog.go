@@ -4,6 +4,7 @@
 package cache
 
 import (
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -26,6 +27,8 @@ type Catalog struct {
 	// subscriptions: other replicas may have made some.
 	outbox   string
 	outboxes int
+	// config is how these subscriptions are delivered.
+	config fsm.OutboxConfig
 }
 
 type entry struct {
@@ -44,14 +47,14 @@ type node struct {
 // newEntry keeps a subscription even if this version of the program refuses its pattern, which a later version
 // accepted. Such a subscription matches nothing, but clients can see and delete it. The index holds it at its root,
 // where no path ends.
-func newEntry(s fsm.Subscription) *entry {
+func (c *Catalog) newEntry(s fsm.Subscription) *entry {
 	p, _ := fsm.ParsePattern(s.Pattern)
-	return &entry{sub: s, pattern: p}
+	return &entry{sub: c.config.Deliver(s), pattern: p}
 }
 
 // NewCatalog returns an empty Catalog that is not Loaded.
 func NewCatalog() *Catalog {
-	return &Catalog{byID: map[string]*entry{}, changed: make(chan struct{})}
+	return &Catalog{byID: map[string]*entry{}, changed: make(chan struct{}), config: fsm.DefaultOutboxConfig}
 }
 
 // KeepForOutbox keeps a path, and all streams below it, from all subscriptions but those of direct deliveries.
@@ -59,6 +62,32 @@ func (c *Catalog) KeepForOutbox(path string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.outbox = path
+}
+
+// DeliverBy has the subscriptions of direct deliveries follow a configuration.
+func (c *Catalog) DeliverBy(config fsm.OutboxConfig) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if reflect.DeepEqual(c.config, config) {
+		return
+	}
+	c.config = config
+	if c.stale == nil {
+		c.stale = map[string]struct{}{}
+	}
+	for id, e := range c.byID {
+		if e.sub.Format == fsm.FormatOutbox {
+			e.sub = config.Deliver(e.sub)
+			c.stale[id] = struct{}{}
+		}
+	}
+}
+
+// OutboxConfig is the configuration of direct deliveries, as this replica knows it.
+func (c *Catalog) OutboxConfig() fsm.OutboxConfig {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.config
 }
 
 // IsForOutbox says whether a stream is kept for direct deliveries: by this replica's setting, or because a subscription
@@ -80,7 +109,7 @@ func (c *Catalog) Replace(subs []fsm.Subscription, version int64) {
 	var root node
 	c.outboxes = 0
 	for _, s := range subs {
-		e := newEntry(s)
+		e := c.newEntry(s)
 		entries[s.ID] = e
 		c.count(s, 1)
 		root.insert(e.pattern.Segments(), e)
@@ -107,7 +136,7 @@ func (c *Catalog) Change(subs []fsm.Subscription, gone []string, version int64) 
 	}
 	for _, s := range subs {
 		c.take(s.ID)
-		e := newEntry(s)
+		e := c.newEntry(s)
 		c.byID[s.ID] = e
 		c.count(s, 1)
 		c.root.insert(e.pattern.Segments(), e)

@@ -27,8 +27,7 @@ func TakeEvent(
 		by.Place() == e.Place
 	switch {
 	case e.Status == "":
-		expires := time.UnixMilli(fresh.Event.CreatedAt).Add(fsm.OutboxRetention)
-		if e = fresh; !expires.After(now) && !replay {
+		if e = fresh; fresh.Event.ExpiredUnseen(now) && !replay {
 			return kept, false
 		}
 	case e.Status.Over() && !replay, e.Status == fsm.OutboxCancelled, elsewhere:
@@ -55,7 +54,7 @@ func EventOver(e fsm.OutboxRecord, c fsm.Consumer, d fsm.Delivered, now time.Tim
 	e.Attempts, e.LastAttemptAt, e.LastStatus = max(c.Attempt, 1), now, d.Status
 	if d.Dead == nil {
 		e.Status, e.LastError, e.DeliveredAt = fsm.OutboxDelivered, "", now
-		e.ExpiresAt = now.Add(fsm.OutboxRetention)
+		e.ExpiresAt = now.Add(e.Event.Retention())
 		return e
 	}
 	e.LastError = d.Dead.Reason
@@ -76,7 +75,7 @@ func CancelEvent(
 	case status == fsm.OutboxDelivering, !e.DeliveredAt.IsZero():
 		return e, false
 	}
-	e.Status, e.ExpiresAt = fsm.OutboxCancelled, now.Add(fsm.OutboxRetention)
+	e.Status, e.ExpiresAt = fsm.OutboxCancelled, now.Add(e.Event.Retention())
 	return e, true
 }
 

@@ -22,9 +22,6 @@ import (
 )
 
 const (
-	// outboxLanes is over how many streams the events of one target are spread: so many first attempts are made at
-	// once (delivery semantics, maxConcurrent).
-	outboxLanes = 10
 	// handOverTime bounds one hand-over.
 	handOverTime = 15 * time.Second
 	// outboxRead is how many events one read brings that looks for an event in its stream.
@@ -52,6 +49,12 @@ type OutboxStore interface {
 	CountEvents(ctx context.Context, partition int) (fsm.OutboxCount, error)
 	// OutboxHours returns what became of the events of a partition, from an hour through another one.
 	OutboxHours(ctx context.Context, partition int, first, last int64) (map[fsm.OutboxHour]fsm.OutboxTally, error)
+	// OutboxConfig returns how events are delivered. ChangeOutboxConfig changes it in one step, and returns it as it was
+	// and as it is.
+	OutboxConfig(ctx context.Context) (fsm.OutboxConfig, error)
+	ChangeOutboxConfig(
+		ctx context.Context, change func(fsm.OutboxConfig) (fsm.OutboxConfig, error),
+	) (was, is fsm.OutboxConfig, err error)
 	// CancelEvent is the transition of the same name.
 	CancelEvent(ctx context.Context, id string) (cancelled bool, err error)
 	Partitions() int
@@ -97,6 +100,9 @@ func (o *Outbox) HandOver(ctx context.Context, e fsm.OutboxEvent) (Handed, error
 		e.Key = fsm.KeyPrefix + uuid.NewString()
 	}
 	e.CreatedAt = o.Control.Clock().UnixMilli()
+	if e.RetentionMs == 0 {
+		e.RetentionMs = o.Config().RetentionMs
+	}
 	e.ID = o.idOf(e)
 	asked := digests(e)
 	e.Digest = asked["digest"]
@@ -192,7 +198,7 @@ func (o *Outbox) subscribe(ctx context.Context, target string) (fsm.Subscription
 	want := fsm.Subscription{
 		ID: fsm.OutboxSubscription(o.hashOf(target)), Pattern: o.Root + "/" + o.hashOf(target) + "/*", Webhook: target,
 		Mode: fsm.ModePush, Format: fsm.FormatOutbox, Ordering: fsm.OrderingNone, Start: fsm.Start,
-		Retry: fsm.OutboxRetry, Timeout: fsm.OutboxTimeout,
+		Retry: fsm.DefaultOutboxConfig.Backoffs(), Timeout: fsm.DefaultOutboxConfig.Timeout(),
 	}.WithDefaults()
 	fits := func(sub fsm.Subscription) bool {
 		return sub.Format == fsm.FormatOutbox && sub.Webhook == target && sub.Pattern == want.Pattern
@@ -230,7 +236,7 @@ func (o *Outbox) streamOf(e fsm.OutboxEvent) string {
 // target it goes. So a hand-over that is repeated leads to the same place, whatever the store has lost.
 func (o *Outbox) idOf(e fsm.OutboxEvent) string {
 	sum := sha256.Sum256([]byte(e.Key + "\n" + e.Target))
-	e.ID = hex.EncodeToString(sum[:10]) + fmt.Sprint(sum[10]%outboxLanes)
+	e.ID = hex.EncodeToString(sum[:10]) + fmt.Sprint(sum[10]%fsm.OutboxLanes)
 	return fsm.NewOutboxID(o.Store.PartitionOf(o.streamOf(e)), e.ID)
 }
 
@@ -268,6 +274,9 @@ func differing(a, b map[string]string) (names []string) {
 	slices.Sort(names)
 	return names
 }
+
+// Config is how events are delivered, as this replica knows it.
+func (o *Outbox) Config() fsm.OutboxConfig { return o.Control.View.store.Catalog().OutboxConfig() }
 
 // Event returns an event, or fsm.ErrNotFound.
 func (o *Outbox) Event(ctx context.Context, id string) (h Handed, err error) {

@@ -30,13 +30,13 @@ type event struct {
 	ReplayOf      *string          `json:"replay_of,omitempty"`
 }
 
-func bodyOf(h control.Handed, payload string) event {
+func (f *Face) bodyOf(h control.Handed, payload string) event {
 	e := h.Event
 	body := event{
 		ID: e.ID, Key: e.Key, Provider: orNull(e.Provider), Type: e.Type, Payload: json.RawMessage(payload),
 		Target: e.Target,
 		Status: h.OutboxState.Status, Attempts: h.OutboxState.Attempts,
-		MaxAttempts: e.Most(), NextRetryAt: millis(h.NextRetryAt), LastAttemptAt: millis(h.LastAttemptAt),
+		MaxAttempts: f.Outbox.Config().Most(e), NextRetryAt: millis(h.NextRetryAt), LastAttemptAt: millis(h.LastAttemptAt),
 		LastError: orNull(h.LastError), LastStatus: orNull(h.LastStatus), DeliveredAt: millis(h.DeliveredAt),
 		CreatedAt: e.CreatedAt, ExpiresAt: millis(h.ExpiresAt), Metadata: e.Metadata, ReplayOf: orNull(e.ReplayOf),
 	}

@@ -46,7 +46,7 @@ func (f *Face) page(filters []string) echo.HandlerFunc {
 		found, next, err := f.Outbox.List(ctx, q, fsm.OutboxPlace(p.From.After), p.Limit)
 		body := listBody{Events: make([]event, len(found))}
 		for i, h := range found {
-			body.Events[i] = bodyOf(h, "")
+			body.Events[i] = f.bodyOf(h, "")
 			body.Events[i].Target = withoutQuery(h.Event.Target)
 		}
 		if next != "" {
@@ -92,5 +92,5 @@ func withoutQuery(target string) string {
 // cancel answers DELETE /webhooks/events/{id}.
 func (f *Face) cancel(c echo.Context) error {
 	h, err := f.Outbox.Cancel(c.Request().Context(), strings.TrimPrefix(web.RawPath(c.Request()), events))
-	return web.Answer(c, http.StatusOK, bodyOf(h, ""), known(err))
+	return web.Answer(c, http.StatusOK, f.bodyOf(h, ""), known(err))
 }

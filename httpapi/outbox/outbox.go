@@ -24,6 +24,7 @@ const (
 	list       = root + "/events"
 	dead       = root + "/dlq"
 	stats      = root + "/stats"
+	config     = root + "/config"
 	events     = list + "/"
 	replay     = "/replay"
 	ofKeys     = root + "/idempotency/"
@@ -60,6 +61,10 @@ func (f *Face) Resources() []web.Resource {
 		{Path: exactly(list), Role: web.Anyone, Methods: web.Read(f.page(eventFilters))},
 		{Path: exactly(dead), Role: web.Anyone, Methods: web.Read(f.page(deadFilters))},
 		{Path: exactly(stats), Role: web.Anyone, Methods: web.Read(f.stats)},
+		{
+			Path: exactly(config), Role: web.Anyone,
+			Methods: web.Read(f.config).And(http.MethodPatch, f.FromNoPage(f.changeConfig)),
+		},
 		{
 			Path: below(events), Role: web.Anyone,
 			Methods: web.Read(f.event).And(http.MethodDelete, f.FromNoPage(f.cancel)),
@@ -101,7 +106,7 @@ func (f *Face) handOver(c echo.Context) error {
 		return refusal.New(fsm.CodeInvalidWebhook, "target_url: %v", err)
 	}
 	h, err := f.Outbox.HandOver(ctx, e)
-	return web.Answer(c, statusOf(h), bodyOf(h, e.Payload), err)
+	return web.Answer(c, statusOf(h), f.bodyOf(h, e.Payload), err)
 }
 
 func statusOf(h control.Handed) int {
@@ -140,7 +145,7 @@ func (f *Face) replay(c echo.Context) error {
 		return refusal.New(fsm.CodeInvalidWebhook, "target_url: %v", err)
 	}
 	again, err := f.Outbox.Replay(ctx, h, key)
-	return web.Answer(c, statusOf(again), bodyOf(again, ""), err)
+	return web.Answer(c, statusOf(again), f.bodyOf(again, ""), err)
 }
 
 // known makes an error of the store a refusal, if it says that there is no such event.
@@ -171,5 +176,5 @@ func (f *Face) answer(c echo.Context, h control.Handed, err error) error {
 	if err != nil { // the rest is known all the same
 		payload = ""
 	}
-	return web.Answer(c, http.StatusOK, bodyOf(h, payload), nil)
+	return web.Answer(c, http.StatusOK, f.bodyOf(h, payload), nil)
 }

@@ -15,7 +15,7 @@ import (
 
 // read reads an event that is handed over.
 func read(o web.Object) (e fsm.OutboxEvent, err error) {
-	known := []string{"target_url", "event_type", "provider", "payload", "metadata", "max_attempts"}
+	known := []string{"target_url", "event_type", "provider", "payload", "metadata", "max_attempts", "retention_ms"}
 	if err := o.Only(append(known, keyNames...)...); err != nil {
 		return e, err
 	}
@@ -39,13 +39,17 @@ func read(o web.Object) (e fsm.OutboxEvent, err error) {
 	if err != nil {
 		return e, err
 	}
+	retention, keeps, err := web.Optional[int64](o, "retention_ms", "a whole number")
+	if err != nil {
+		return e, err
+	}
 	payload, has := o["payload"]
 	metadata := o["metadata"]
 	if web.IsNull(metadata) {
 		metadata = nil
 	}
 	e = fsm.OutboxEvent{
-		Target: target, Type: kind, Provider: provider, Key: key, MaxAttempts: tries,
+		Target: target, Type: kind, Provider: provider, Key: key, MaxAttempts: tries, RetentionMs: retention,
 		Payload: string(payload), Metadata: compact(metadata),
 	}
 	switch {
@@ -57,6 +61,9 @@ func read(o web.Object) (e fsm.OutboxEvent, err error) {
 		err = refusal.New(fsm.CodeInvalidRequest, "target_url is longer than %d bytes", maxTarget)
 	case tried && (tries < 1 || tries > maxTries):
 		err = refusal.New(fsm.CodeInvalidRequest, "max_attempts must be a whole number from 1 to %d", maxTries)
+	case keeps && (retention < minRetention || retention > maxRetention):
+		err = refusal.New(fsm.CodeInvalidRequest, "retention_ms must be a whole number from %d to %d",
+			int64(minRetention), int64(maxRetention))
 	case len(metadata) > 0 && metadata[0] != '{':
 		err = refusal.New(fsm.CodeInvalidRequest, "metadata must be an object")
 	case len(metadata) > maxDetails:

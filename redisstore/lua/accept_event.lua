@@ -1,11 +1,11 @@
 -- Takes in that an event lies in its stream, so that it is delivered from now on.
 -- ARGV[9] id of the event  ARGV[10] the event as JSON, without its payload  ARGV[11] its fsm.OutboxPlace.
--- ARGV[12] its provider  ARGV[13] its stream  ARGV[14] the consumer.
+-- ARGV[12] its provider  ARGV[13] its Retention, ms  ARGV[14] its stream  ARGV[15] the consumer.
 -- Returns 1, or 0 if the event is kept already: it stays as it is. O(log n).
-local id, stream, consumer = ARGV[A], ARGV[A + 4], ARGV[A + 5]
+local id, stream, consumer = ARGV[A], ARGV[A + 5], ARGV[A + 6]
 forget_expired(id)
 if redis.call('EXISTS', P .. 'event:' .. id) == 1 then return unchanged('0') end
 local there = redis.call('EXISTS', P .. 'c:' .. consumer) == 1
 local place = there and place_in_stream(consumer, stream) or ''
-keep_event(id, ARGV[A + 1], ARGV[A + 2], ARGV[A + 3], stream, there and consumer or '', place)
+keep_event(id, ARGV[A + 1], ARGV[A + 2], ARGV[A + 3], ARGV[A + 4], stream, there and consumer or '', place)
 return unchanged('1')

@@ -7,5 +7,5 @@ if status == 'cancelled' then return unchanged('1') end
 local under_way = status == 'delivering' and event_status(status, by, at, delivered_at) == 'delivering'
 if not status or under_way or delivered_at ~= '0' then return unchanged('0') end
 event_is(id, status, 'cancelled')
-redis.call('ZADD', P .. 'expire', int(now + OUTBOX_RETENTION), id)
+expire_event(id)
 return unchanged('1')

@@ -84,7 +84,7 @@
 --   `event:<id>`  hash  an event that was handed over (fsm.OutboxRecord):
 --     `event`, without its payload, `stream`, `status`, `attempts`, `consumer`, `at` (its Place), `last`, `delivered`,
 --     `error` and `code` are the fields of that record. Times are in ms, 0 for none. `placed` is its fsm.OutboxPlace,
---     and `provider` that of the event.
+--     and `provider` that of the event. `keep` is its Retention, ms.
 --   `events:open`, `events:delivered`, `events:dead_letter`, `events:cancelled`  zset  fsm.OutboxPlace of each event on
 --   that fsm.OutboxList, all with score 0.
 --   `expire`  zset  event that was delivered or cancelled -> when it goes, ms.
@@ -1259,9 +1259,9 @@ local function event_bucket(millis)
 end
 
 -- keep_event keeps an event that was handed over. It lies in its stream behind the place of its consumer.
-local function keep_event(id, event, placed, provider, stream, consumer, place)
-  redis.call('HSET', P .. 'event:' .. id, 'event', event, 'placed', placed, 'provider', provider, 'stream', stream, 'status', 'pending',
-    'attempts', '0', 'consumer', consumer, 'at', place, 'last', '0', 'delivered', '0', 'error', '', 'code', '0')
+local function keep_event(id, event, placed, provider, keep, stream, consumer, place)
+  redis.call('HSET', P .. 'event:' .. id, 'event', event, 'placed', placed, 'provider', provider, 'keep', keep, 'stream', stream, 'status',
+    'pending', 'attempts', '0', 'consumer', consumer, 'at', place, 'last', '0', 'delivered', '0', 'error', '', 'code', '0')
   redis.call('ZADD', P .. 'events:open', 0, placed)
   count_event('handed_over', provider)
 end
@@ -1276,6 +1276,12 @@ local function event_status(status, by, at, delivered_at)
   end
   if status == 'pending' or c.state ~= 'waking' or place ~= at then return 'pending' end
   return c.sent == 1 and 'delivering' or c.attempt > 0 and 'retrying' or 'pending'
+end
+
+-- expire_event has an event go once its time is over. Without a field, the event is of a version that kept all alike.
+local function expire_event(id)
+  local keep = redis.call('HGET', P .. 'event:' .. id, 'keep') or OUTBOX_RETENTION
+  redis.call('ZADD', P .. 'expire', int(now + tonumber(keep)), id)
 end
 
 -- event_is gives an event another status.
@@ -1309,7 +1315,7 @@ local function event_over(id, attempts, dead, why, code)
   else
     event_is(id, status, 'delivered')
     redis.call('HSET', key, 'delivered', int(now))
-    redis.call('ZADD', P .. 'expire', int(now + OUTBOX_RETENTION), id)
+    expire_event(id)
   end
 end
 

@@ -1,18 +1,18 @@
 -- An attempt is about to send an event.
 -- ARGV[9] consumer  ARGV[10] epoch  ARGV[11] wake id  ARGV[12] handed  ARGV[13] id of the event  ARGV[14] the event as
--- JSON, without its payload  ARGV[15] its fsm.OutboxPlace  ARGV[16] its provider  ARGV[17] its stream.
--- ARGV[18] when it was handed over, ms  ARGV[19] 1 if it is a replay.
+-- JSON, without its payload  ARGV[15] its fsm.OutboxPlace  ARGV[16] its provider  ARGV[17] its Retention, ms.
+-- ARGV[18] its stream  ARGV[19] when it was handed over, ms  ARGV[20] 1 if it is a replay.
 -- Returns 1 if the event is to be sent (spec.TakeEvent), otherwise 0. O(log n).
 local c, id = current(record, ARGV[A], ARGV[A + 1], ARGV[A + 2]), ARGV[A + 4]
 if not c or not attempt_out(c, ARGV[A + 3]) then return unchanged('0') end
 forget_expired(id)
-local key, place, replays = P .. 'event:' .. id, place_in_stream(c.id, c.primary), ARGV[A + 10] == '1'
+local key, place, replays = P .. 'event:' .. id, place_in_stream(c.id, c.primary), ARGV[A + 11] == '1'
 local status, by, from, delivered_at = unpack(redis.call('HMGET', key, 'status', 'consumer', 'at', 'delivered'))
 local is_over = status == 'delivered' or status == 'dead_letter'
 local elsewhere = status == 'delivering' and (by ~= c.id or from ~= place) and place_in_stream(by, c.primary) == from
 if not status then
-  if tonumber(ARGV[A + 9]) <= now - OUTBOX_RETENTION and not replays then return unchanged('0') end
-  keep_event(id, ARGV[A + 5], ARGV[A + 6], ARGV[A + 7], ARGV[A + 8], '', '')
+  if tonumber(ARGV[A + 10]) <= now - math.max(tonumber(ARGV[A + 8]), OUTBOX_RETENTION) and not replays then return unchanged('0') end
+  keep_event(id, ARGV[A + 5], ARGV[A + 6], ARGV[A + 7], ARGV[A + 8], ARGV[A + 9], '', '')
   status = 'pending'
 elseif is_over and not replays or status == 'cancelled' or elsewhere then
   return unchanged('0')

@@ -7,7 +7,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"reveille/fsm"
 	"reveille/test/harness"
 )
 
@@ -85,5 +87,50 @@ func TestEventsAreListedAndCancelled(t *testing.T) {
 	}
 	if stats.Statuses["delivered"] != 1 || stats.Statuses["cancelled"] != 2 || stats.Statuses["dead_letter"] != 0 {
 		t.Errorf("the statistics are %+v", stats)
+	}
+}
+
+// TestTheConfigurationHoldsOnEveryReplica changes it at one replica, and hands events over at both.
+func TestTheConfigurationHoldsOnEveryReplica(t *testing.T) {
+	t.Parallel()
+	settings := map[string]string{"REVEILLE_OUTBOX": "/outbox"}
+	e := start(t, options{settings: settings})
+	second := harness.NewClient(t, harness.StartReveille(t, e.settings(settings)).URL)
+	target := newOutboxTarget(t)
+	secret := fsm.SignatureStandardWebhooks.NewSecret([]byte("the key of github, 32 bytes long"))
+	body := fmt.Sprintf(`{"maxAttempts":1,"retentionMs":3600000,"secrets":{"github":%q}}`, secret)
+	res := second.Do(http.MethodPatch, "/webhooks/config", body, "Content-Type", "application/json")
+	if res.Status != http.StatusOK || strings.Contains(res.Body, secret) {
+		t.Fatalf("%d %s", res.Status, res.Body)
+	}
+	hands := func(c *harness.Client, fields string) outboxEvent {
+		return e.handOver(c, http.StatusAccepted, fmt.Sprintf(
+			`{"target_url":%q,"event_type":"push","provider":"github","payload":1%s}`, target.URL+"/hook", fields))
+	}
+	for _, c := range []*harness.Client{e.gateway, second} {
+		harness.Eventually(t, soon, "a replica knows of it", func() error {
+			if event := hands(c, ""); event.MaxAttempts != 1 {
+				return fmt.Errorf("it is %+v", event)
+			}
+			return nil
+		})
+		event := e.event("/events/"+hands(c, "").ID, "delivered")
+		if event.ExpiresAt != event.DeliveredAt+3600_000 {
+			t.Errorf("it is %+v", event)
+		}
+		own := e.event("/events/"+hands(c, `,"retention_ms":60000`).ID, "delivered")
+		if own.ExpiresAt != own.DeliveredAt+60_000 {
+			t.Errorf("with a retention of its own, it is %+v", own)
+		}
+		target.mu.Lock()
+		for i, h := range target.came {
+			err := harness.VerifyStandard(secret, h, []byte(target.texts[i]), time.Now())
+			if err != nil && h.Get("X-Webhook-Id") == event.ID {
+				t.Errorf("its signature: %v", err)
+			}
+		}
+		target.fails = 1
+		target.mu.Unlock()
+		e.event("/events/"+hands(c, "").ID, "dead_letter")
 	}
 }

@@ -40,6 +40,10 @@ var brokenOutbox = []harness.BrokenScript{
 		Old: "<= now - OUTBOX_RETENTION", New: "< 0",
 	},
 	{
+		Name: "all events are kept alike", File: "redisstore/lua/lib.lua",
+		Old: "redis.call('HGET', P .. 'event:' .. id, 'keep') or OUTBOX_RETENTION", New: "OUTBOX_RETENTION",
+	},
+	{
 		Name: "what is cancelled is sent", File: "redisstore/lua/take_event.lua",
 		Old: "replays or status == 'cancelled' or", New: "replays or",
 	},
@@ -76,6 +80,9 @@ func (h *history) takes(wake fsm.Delivery) string {
 	_, _ = fmt.Fprint(place, wake.Primary, wake.At(wake.Primary), wake.Born)
 	e := fsm.OutboxEvent{ID: fsm.NewOutboxID(0, fmt.Sprintf("%x", place.Sum64())), Key: "k"}
 	e.CreatedAt = h.draw.Now.Add(-time.Duration(h.calls%9) * 24 * time.Hour).UnixMilli()
+	if h.calls%3 == 0 {
+		e.Provider, e.RetentionMs = "p", 2*24*time.Hour.Milliseconds()
+	}
 	if h.calls%5 == 0 {
 		e.ID = fsm.NewOutboxID(0, "ff")
 	}

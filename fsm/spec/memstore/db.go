@@ -107,6 +107,7 @@ type state struct {
 	logs map[string][]fsm.LoggedAttempt
 	// reserved are the idempotency keys.
 	reserved map[string]fsm.OutboxKey
+	outbox   fsm.OutboxConfig
 	// unnoted is until when subscriptions count as older than unnoted writes.
 	unnoted time.Time
 }
@@ -120,7 +121,7 @@ func New(opts Options) *DB {
 		subs: map[string]fsm.Subscription{}, backfills: map[string]backfill{}, dropping: map[string]string{},
 		registry: fsm.RegistryPlace{Offset: fsm.Start}, places: map[string]time.Time{},
 		endpoints: map[string]fsm.EndpointState{}, pauses: map[string]time.Time{}, paces: map[string]spec.Pace{},
-		logs: map[string][]fsm.LoggedAttempt{}, reserved: map[string]fsm.OutboxKey{},
+		logs: map[string][]fsm.LoggedAttempt{}, reserved: map[string]fsm.OutboxKey{}, outbox: fsm.DefaultOutboxConfig,
 	}}
 	for range opts.Partitions {
 		db.state.partitions = append(db.state.partitions, newPartition())

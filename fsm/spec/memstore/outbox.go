@@ -252,3 +252,27 @@ func (db *DB) AllEvents() map[string]fsm.OutboxRecord {
 	})
 	return all
 }
+
+// OutboxConfig implements control.OutboxStore.
+func (s *Store) OutboxConfig(ctx context.Context) (c fsm.OutboxConfig, err error) {
+	err = s.call(ctx, func(t *tx) error {
+		c = t.outbox
+		return nil
+	}, "OutboxConfig")
+	return c, err
+}
+
+// ChangeOutboxConfig implements control.OutboxStore.
+func (s *Store) ChangeOutboxConfig(
+	ctx context.Context, change func(fsm.OutboxConfig) (fsm.OutboxConfig, error),
+) (was, is fsm.OutboxConfig, err error) {
+	err = s.call(ctx, func(t *tx) (err error) {
+		was = t.outbox
+		if is, err = change(was); err == nil {
+			t.outbox = is
+			t.relist()
+		}
+		return err
+	}, "ChangeOutboxConfig")
+	return was, is, err
+}

@@ -24,6 +24,7 @@ func (s *Store) Catalog() *cache.Catalog { return s.catalog }
 func (s *Store) readSubscriptions() {
 	st := &s.db.state
 	if !s.catalog.Loaded() || s.catalog.Version() != st.version {
+		s.catalog.DeliverBy(st.outbox)
 		s.catalog.Replace(slices.Collect(maps.Values(st.subs)), st.version)
 	}
 }
