@@ -1,6 +1,7 @@
 package dispatcher
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -217,8 +218,8 @@ func (d *Dispatcher) takeEvent(ctx context.Context, a *attempt) bool {
 	}
 	config := d.cfg.Store.Catalog().OutboxConfig()
 	if s, ok := config.SecretOf(e.Provider); ok {
-		a.sub.Secret, a.sub.Previous = s.Secret, s.Previous
-		a.content.Secret = s.Secret
+		s.Previous.Secret = cmp.Or(s.Previous.Secret, a.sub.Secret)
+		a.sub.Secret, a.sub.Previous, a.content.Secret = s.Secret, s.Previous, s.Secret
 	}
 	a.content.Event, a.content.ID, a.most = e, e.ID, config.Most(e)
 	return true

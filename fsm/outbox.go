@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -60,9 +61,12 @@ const (
 	OutboxDead OutboxStatus = "dead_letter"
 	// OutboxCancelled: a client has cancelled it before it was delivered.
 	OutboxCancelled OutboxStatus = "cancelled"
+	// OutboxExpired is the status of a record whose event is not kept any more, and may lie in its stream once more.
+	// Only the time of its hand-over and DeliveredAt are left of it. Clients never see it.
+	OutboxExpired OutboxStatus = "expired"
 )
 
-// OutboxStatuses are all of them.
+// OutboxStatuses are all that clients see.
 var OutboxStatuses = []OutboxStatus{
 	OutboxPending, OutboxDelivering, OutboxDelivered, OutboxRetrying, OutboxDead, OutboxCancelled,
 }
@@ -95,6 +99,23 @@ type OutboxRecord struct {
 	// 0 for none.
 	LastError  string
 	LastStatus int
+	// Tries are the last attempts whose result is known, MaxOutboxTries at most.
+	Tries []OutboxTry
+}
+
+// OutboxTry is an attempt to deliver an event. Error and Status are as LastError and LastStatus; Error is empty for the
+// attempt that has delivered it.
+type OutboxTry struct {
+	At     time.Time
+	Status int
+	Error  string
+}
+
+// Tried returns the attempts with one more.
+func Tried(tries []OutboxTry, t OutboxTry) []OutboxTry {
+	t.Error = strings.ReplaceAll(t.Error, "\n", " ")
+	tries = append(slices.Clone(tries), t)
+	return tries[max(0, len(tries)-MaxOutboxTries):]
 }
 
 // OutboxState is what a client sees of an OutboxRecord.
@@ -255,6 +276,8 @@ type OutboxKey struct {
 const (
 	// OutboxReserved is how long a key is kept whose event was never handed over.
 	OutboxReserved = 24 * time.Hour
+	// MaxOutboxTries bounds OutboxRecord.Tries.
+	MaxOutboxTries = 20
 	// MaxOutboxTargets bounds the targets that events are handed over for.
 	MaxOutboxTargets = 10_000
 )

@@ -24,7 +24,8 @@ type OutboxConfig struct {
 	Secrets map[string]OutboxSecret `json:"secrets,omitempty"`
 }
 
-// OutboxSecret signs the events of a provider. The previous one signs beside it for a time.
+// OutboxSecret signs the events of a provider. The previous one signs beside it for a time. If that is empty, it is the
+// secret of the target.
 type OutboxSecret struct {
 	Secret   string         `json:"secret"`
 	Previous PreviousSecret `json:"previous,omitzero"`
@@ -38,7 +39,7 @@ const (
 	// once (delivery semantics, maxConcurrent).
 	OutboxLanes = 10
 	// maxBackoffs bounds the delays of a schedule. The last one repeats.
-	maxBackoffs = 40
+	maxBackoffs = 100
 )
 
 // DefaultOutboxConfig is what holds until somebody changes it.
@@ -89,11 +90,9 @@ func (c OutboxConfig) WithSecret(provider, secret string, now time.Time) OutboxC
 	case secret == "":
 		delete(c.Secrets, provider)
 	case secret != was.Secret:
-		is := OutboxSecret{Secret: secret}
-		if was.Secret != "" {
-			is.Previous = PreviousSecret{Secret: was.Secret, Until: now.Add(RotationOverlap)}
+		c.Secrets[provider] = OutboxSecret{
+			Secret: secret, Previous: PreviousSecret{Secret: was.Secret, Until: now.Add(RotationOverlap)},
 		}
-		c.Secrets[provider] = is
 	}
 	return c
 }

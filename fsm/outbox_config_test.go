@@ -44,7 +44,7 @@ func TestASecretOfAProviderIsRotated(t *testing.T) {
 	now := time.UnixMilli(1_790_000_000_000)
 	none := DefaultOutboxConfig
 	first := none.WithSecret("github", "a", now)
-	if s, ok := first.SecretOf("github"); !ok || s.Secret != "a" || s.Previous.Secret != "" {
+	if s, ok := first.SecretOf("github"); !ok || s.Secret != "a" || s.Previous.Secret != "" || s.Previous.Until != now.Add(RotationOverlap) {
 		t.Errorf("the first is %+v, %t", s, ok)
 	}
 	if again, _ := first.WithSecret("github", "a", now).SecretOf("github"); again.Previous.Secret != "" {

@@ -36,6 +36,7 @@ var constants = []struct {
 	{"OUTBOX_RETENTION", millis(fsm.OutboxRetention)},
 	{"OUTBOX_COUNTED", millis((fsm.MaxOutboxHours + 1) * time.Hour)},
 	{"MAX_OUTBOX_COUNTS", fsm.MaxOutboxCounts},
+	{"MAX_OUTBOX_TRIES", fsm.MaxOutboxTries},
 	{"MAX_SUBSCRIPTION_ASIDES", fsm.MaxSubscriptionAsides},
 }
 

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"reveille/fsm"
@@ -201,9 +203,25 @@ func (r *reply) outboxEntry() (e fsm.OutboxEntry) {
 	e.Stream, e.OutboxRecord.Status = r.text(), word(r, fsm.OutboxStatuses)
 	e.OutboxRecord.Attempts, e.Consumer, e.Place = int(r.int()), r.text(), r.text()
 	e.LastAttemptAt, e.DeliveredAt = moment(r.int()), moment(r.int())
-	e.LastError, e.LastStatus, e.ExpiresAt = r.text(), int(r.int()), moment(r.int())
+	e.LastError, e.LastStatus, e.ExpiresAt, e.Tries = r.text(), int(r.int()), moment(r.int()), r.tries()
 	by := fsm.OutboxBearer{State: word(r, bearerStates), Sent: r.yes(), Attempt: int(r.int())}
 	by.Deadline, by.Place = moment(r.int()), r.text()
 	e.OutboxState = e.State(by)
 	return e
+}
+
+// tries reads the attempts to deliver an event, a line each (lua/lib.lua).
+func (r *reply) tries() (tries []fsm.OutboxTry) {
+	for line := range strings.Lines(r.text()) {
+		at, rest, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
+		code, why, both := strings.Cut(rest, " ")
+		millis, err := strconv.ParseInt(at, 10, 64)
+		status, failed := strconv.Atoi(code)
+		if err != nil || failed != nil || !both {
+			r.fail("an attempt that cannot be read")
+			return nil
+		}
+		tries = append(tries, fsm.OutboxTry{At: moment(millis), Status: status, Error: why})
+	}
+	return tries
 }

@@ -7,15 +7,6 @@ import (
 	"reveille/fsm"
 )
 
-// outboxConfig reads the configuration of the outbox, as it is stored.
-func (r *reply) outboxConfig() fsm.OutboxConfig {
-	c, err := decodeOutboxConfig(r.text())
-	if err != nil {
-		r.fail("a configuration of the outbox that is no JSON")
-	}
-	return c
-}
-
 // decodeOutboxConfig takes the default for what is not stored.
 func decodeOutboxConfig(text string) (c fsm.OutboxConfig, err error) {
 	if c = fsm.DefaultOutboxConfig; text != "" {
@@ -37,10 +28,13 @@ func (s *Store) OutboxConfig(ctx context.Context) (fsm.OutboxConfig, error) {
 func (s *Store) ChangeOutboxConfig(
 	ctx context.Context, change func(fsm.OutboxConfig) (fsm.OutboxConfig, error),
 ) (was, is fsm.OutboxConfig, err error) {
-	for {
+	for sent := ""; ; {
 		text, err := s.rdb.Get(ctx, s.keys.outbox()).Result()
 		if err = wrap(err); err != nil {
 			return was, is, err
+		}
+		if sent != "" && text == sent { // the reply of the call that has stored it was lost
+			return was, is, nil
 		}
 		if was, err = decodeOutboxConfig(text); err != nil {
 			return was, is, err
@@ -52,8 +46,9 @@ func (s *Store) ChangeOutboxConfig(
 		if err != nil {
 			return was, is, err
 		}
+		sent = string(next)
 		r := s.call(ctx, scriptChangeOutbox, []string{s.keys.outbox(), s.keys.version(), s.keys.changes()},
-			text, string(next), s.versionSeen.Load(), versionDraw())
+			text, sent, s.versionSeen.Load(), versionDraw())
 		switch changed := r.yes(); {
 		case r.bad != nil:
 			return was, is, r.bad

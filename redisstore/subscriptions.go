@@ -287,9 +287,8 @@ func (s *Store) refreshCatalog(ctx context.Context) error {
 	var whole, anew bool
 	var subs []fsm.Subscription
 	var gone []string
-	outbox := fsm.DefaultOutboxConfig
 	r := s.call(ctx, scriptListSubscriptions,
-		[]string{s.keys.subscriptions(), s.keys.version(), s.keys.changes(), s.keys.outbox()}, since)
+		[]string{s.keys.subscriptions(), s.keys.version(), s.keys.changes()}, since)
 	r.list(func(l *reply) {
 		version = l.int()
 		what := l.code(0, 1, 2)
@@ -309,10 +308,13 @@ func (s *Store) refreshCatalog(ctx context.Context) error {
 				gone = append(gone, id)
 			}
 		})
-		outbox = l.outboxConfig()
 	})
 	if r.bad != nil {
 		return r.bad
+	}
+	outbox, err := s.OutboxConfig(ctx) // later than the list: a change since has made another version
+	if err != nil {
+		return err
 	}
 	raise(&s.versionSeen, version)
 	if whole && (anew || version < s.catalog.Version()) {

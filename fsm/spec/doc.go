@@ -60,6 +60,7 @@
 //	TakeEvent        take_event.lua
 //	EventFailed      lib.lua event_failed
 //	EventOver        lib.lua event_over
+//	ExpireEvent      lib.lua forget_expired
 //	CancelEvent      cancel_event.lua
 //	CountEvent       lib.lua count_event
 //

@@ -23,6 +23,13 @@ func TakeEvent(
 	kept, fresh fsm.OutboxRecord, c, by fsm.Consumer, now time.Time, replay bool,
 ) (_ fsm.OutboxRecord, deliver bool) {
 	e := kept
+	if e.Status == fsm.OutboxExpired {
+		again := fresh.Event.CreatedAt <= e.Event.CreatedAt
+		if again && (!replay || e.DeliveredAt.IsZero()) {
+			return kept, false
+		}
+		e = fsm.OutboxRecord{}
+	}
 	elsewhere := e.Status == fsm.OutboxDelivering && by.ID != "" && (by.ID != c.ID || e.Place != c.Place()) &&
 		by.Place() == e.Place
 	switch {
@@ -41,6 +48,7 @@ func TakeEvent(
 func EventFailed(e fsm.OutboxRecord, by string, attempts int, now time.Time, f fsm.Failure) fsm.OutboxRecord {
 	if e.Status == fsm.OutboxDelivering {
 		e.Consumer, e.Attempts, e.LastAttemptAt, e.LastError, e.LastStatus = by, attempts, now, f.Reason, f.Status
+		e.Tries = fsm.Tried(e.Tries, fsm.OutboxTry{At: now, Status: f.Status, Error: f.Reason})
 	}
 	return e
 }
@@ -52,6 +60,11 @@ func EventOver(e fsm.OutboxRecord, c fsm.Consumer, d fsm.Delivered, now time.Tim
 		return e
 	}
 	e.Attempts, e.LastAttemptAt, e.LastStatus = max(c.Attempt, 1), now, d.Status
+	try := fsm.OutboxTry{At: now, Status: d.Status}
+	if d.Dead != nil {
+		try.Error = d.Dead.Reason
+	}
+	e.Tries = fsm.Tried(e.Tries, try)
 	if d.Dead == nil {
 		e.Status, e.LastError, e.DeliveredAt = fsm.OutboxDelivered, "", now
 		e.ExpiresAt = now.Add(e.Event.Retention())
@@ -62,6 +75,14 @@ func EventOver(e fsm.OutboxRecord, c fsm.Consumer, d fsm.Delivered, now time.Tim
 		e.Status = fsm.OutboxDelivered
 	}
 	return e
+}
+
+// ExpireEvent returns what is left of an event that has expired; keep is false if nothing is.
+func ExpireEvent(e fsm.OutboxRecord, now time.Time) (left fsm.OutboxRecord, keep bool) {
+	left = fsm.OutboxRecord{
+		Event: fsm.OutboxEvent{CreatedAt: e.Event.CreatedAt}, Status: fsm.OutboxExpired, DeliveredAt: e.DeliveredAt,
+	}
+	return left, now.Before(time.UnixMilli(e.Event.CreatedAt).Add(fsm.OutboxRetention))
 }
 
 // CancelEvent cancels an event that is not over, or is dead, on behalf of a client. It says no if the event was
@@ -82,8 +103,8 @@ func CancelEvent(
 // CountEvent returns what the tally of the hour counts of a change of an event. A delivery of what was delivered before
 // does not count.
 func CountEvent(was, is fsm.OutboxRecord, now time.Time) (t fsm.OutboxTally) {
-	if was.Status == "" {
-		t.HandedOver = 1
+	if was.Status == "" || was.Status == fsm.OutboxExpired {
+		t.HandedOver, was = 1, fsm.OutboxRecord{}
 	}
 	if was.DeliveredAt.IsZero() && !is.DeliveredAt.IsZero() {
 		t.Delivered, t.Times = 1, map[int]int64{fsm.OutboxBucket(now.UnixMilli() - is.Event.CreatedAt): 1}

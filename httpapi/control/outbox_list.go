@@ -15,6 +15,8 @@ const (
 	outboxLooked = 2000
 	// outboxAtATime is how many of them are read at once.
 	outboxAtATime = 100
+	// maxListedMetadata is after how many bytes of metadata a page ends.
+	maxListedMetadata = 1 << 20
 )
 
 // OutboxQuery says which events a list has. An empty field matches all.
@@ -51,49 +53,29 @@ func (o *Outbox) List(
 		}
 	}
 	walk.most = max(limit/len(walk.lanes), 4) * 2
-	for looked := 0; looked < outboxLooked; {
-		places, err := walk.next(ctx, min(outboxAtATime, outboxLooked-looked))
-		if err != nil {
-			return nil, "", err
-		}
-		entries, err := o.read(ctx, places)
-		if err != nil {
+	for looked, size := 0, 0; looked < outboxLooked; {
+		places, entries, err := walk.read(ctx, outboxAtATime)
+		switch {
+		case err != nil && looked > 0 && ctx.Err() != nil: // the next request goes on from there
+			return list, next, nil
+		case err != nil:
 			return nil, "", err
 		}
 		for _, place := range places {
 			e, there := entries[place.ID()]
 			if looked, next = looked+1, place; there && q.matches(e) {
 				list = append(list, Handed{OutboxEntry: e})
+				size += len(e.Event.Metadata)
 			}
-			if len(list) == limit {
+			if len(list) == limit || size > maxListedMetadata {
 				return list, next, nil
 			}
 		}
-		if len(places) < outboxAtATime && looked < outboxLooked {
+		if len(places) < outboxAtATime {
 			return list, "", nil
 		}
 	}
 	return list, next, nil
-}
-
-// read returns the events at some places, by ID.
-func (o *Outbox) read(ctx context.Context, places []fsm.OutboxPlace) (map[string]fsm.OutboxEntry, error) {
-	of, entries := map[int][]string{}, map[string]fsm.OutboxEntry{}
-	for _, place := range places {
-		if p, err := fsm.OutboxPartition(place.ID(), o.Store.Partitions()); err == nil {
-			of[p] = append(of[p], place.ID())
-		}
-	}
-	for p, ids := range of {
-		list, err := o.Store.OutboxEvents(ctx, p, ids)
-		if err != nil {
-			return nil, err
-		}
-		for _, e := range list {
-			entries[e.Event.ID] = e
-		}
-	}
-	return entries, nil
 }
 
 // outboxWalk goes through the lists of all partitions at once, the latest first.
@@ -109,6 +91,32 @@ type outboxLane struct {
 	span   fsm.OutboxSpan
 	places []fsm.OutboxPlace
 	ended  bool
+}
+
+// read returns up to n places, and what is kept of their events, by ID. Fewer places are the last ones.
+func (w *outboxWalk) read(
+	ctx context.Context, n int,
+) (places []fsm.OutboxPlace, entries map[string]fsm.OutboxEntry, err error) {
+	if places, err = w.next(ctx, n); err != nil {
+		return nil, nil, err
+	}
+	store, of := w.outbox.Store, map[int][]string{}
+	for _, place := range places {
+		if p, err := fsm.OutboxPartition(place.ID(), store.Partitions()); err == nil {
+			of[p] = append(of[p], place.ID())
+		}
+	}
+	entries = map[string]fsm.OutboxEntry{}
+	for p, ids := range of {
+		list, err := store.OutboxEvents(ctx, p, ids)
+		if err != nil {
+			return nil, nil, err
+		}
+		for _, e := range list {
+			entries[e.Event.ID] = e
+		}
+	}
+	return places, entries, nil
 }
 
 // next returns up to n places. Fewer are the last ones.

@@ -28,6 +28,14 @@ type event struct {
 	ExpiresAt     *int64           `json:"expires_at"`
 	Metadata      json.RawMessage  `json:"metadata"`
 	ReplayOf      *string          `json:"replay_of,omitempty"`
+	// History has the last attempts, the first of them first. Lists leave it out.
+	History []try `json:"history,omitempty"`
+}
+
+type try struct {
+	At     int64   `json:"at"`
+	Status *int    `json:"status_code"`
+	Error  *string `json:"error"`
 }
 
 func (f *Face) bodyOf(h control.Handed, payload string) event {
@@ -39,6 +47,9 @@ func (f *Face) bodyOf(h control.Handed, payload string) event {
 		MaxAttempts: f.Outbox.Config().Most(e), NextRetryAt: millis(h.NextRetryAt), LastAttemptAt: millis(h.LastAttemptAt),
 		LastError: orNull(h.LastError), LastStatus: orNull(h.LastStatus), DeliveredAt: millis(h.DeliveredAt),
 		CreatedAt: e.CreatedAt, ExpiresAt: millis(h.ExpiresAt), Metadata: e.Metadata, ReplayOf: orNull(e.ReplayOf),
+	}
+	for _, t := range h.Tries {
+		body.History = append(body.History, try{t.At.UnixMilli(), orNull(t.Status), orNull(t.Error)})
 	}
 	if body.Metadata == nil {
 		body.Metadata = json.RawMessage("null")

@@ -47,7 +47,7 @@ func (f *Face) page(filters []string) echo.HandlerFunc {
 		body := listBody{Events: make([]event, len(found))}
 		for i, h := range found {
 			body.Events[i] = f.bodyOf(h, "")
-			body.Events[i].Target = withoutQuery(h.Event.Target)
+			body.Events[i].Target, body.Events[i].History = withoutQuery(h.Event.Target), nil
 		}
 		if next != "" {
 			body.Next = paging.Place{After: string(next)}.String()
@@ -73,9 +73,12 @@ func readQuery(get func(string) string) (q control.OutboxQuery, err error) {
 	return q, err
 }
 
+// maxMillis has as many digits as the times in a list.
+const maxMillis = 9_999_999_999_999
+
 // readTime reads a time in milliseconds since 1970, as in the fields of an event, or as in the lists of the operator.
 func readTime(name, text string) (time.Time, error) {
-	if n, err := strconv.ParseInt(text, 10, 64); err == nil && n > 0 {
+	if n, err := strconv.ParseInt(text, 10, 64); err == nil && n > 0 && n <= maxMillis {
 		return time.UnixMilli(n), nil
 	}
 	return paging.Time(name, text)

@@ -57,7 +57,7 @@ func tallyBodyOf(t fsm.OutboxTally) tallyBody {
 		rate := float64(t.Delivered) / float64(over)
 		b.Rate = &rate
 	}
-	if t.Delivered > 0 {
+	if len(t.Times) > 0 {
 		at := func(share float64) *int64 {
 			ms := t.Percentile(share).Milliseconds()
 			return &ms

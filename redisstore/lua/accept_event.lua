@@ -4,7 +4,8 @@
 -- Returns 1, or 0 if the event is kept already: it stays as it is. O(log n).
 local id, stream, consumer = ARGV[A], ARGV[A + 5], ARGV[A + 6]
 forget_expired(id)
-if redis.call('EXISTS', P .. 'event:' .. id) == 1 then return unchanged('0') end
+local status = redis.call('HGET', P .. 'event:' .. id, 'status')
+if status and status ~= 'expired' then return unchanged('0') end
 local there = redis.call('EXISTS', P .. 'c:' .. consumer) == 1
 local place = there and place_in_stream(consumer, stream) or ''
 keep_event(id, ARGV[A + 1], ARGV[A + 2], ARGV[A + 3], ARGV[A + 4], stream, there and consumer or '', place)

@@ -4,6 +4,7 @@ local id = ARGV[A]
 forget_expired(id)
 local status, by, at, delivered_at = unpack(redis.call('HMGET', P .. 'event:' .. id, 'status', 'consumer', 'at', 'delivered'))
 if status == 'cancelled' then return unchanged('1') end
+if status == 'expired' then return unchanged('0') end
 local under_way = status == 'delivering' and event_status(status, by, at, delivered_at) == 'delivering'
 if not status or under_way or delivered_at ~= '0' then return unchanged('0') end
 event_is(id, status, 'cancelled')

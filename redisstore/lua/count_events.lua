@@ -8,15 +8,15 @@ local list = redis.call('ZRANGEBYLEX', open, ARGV[A] == '' and '-' or '(' .. ARG
 local n, oldest = { pending = 0, delivering = 0, retrying = 0, delivered = 0, dead_letter = 0, cancelled = 0 }, ''
 for _, placed in ipairs(list) do
   local r = redis.call('HMGET', P .. 'event:' .. string.match(placed, ' (.*)$'), 'status', 'consumer', 'at', 'delivered')
-  local status = r[1] and event_status(unpack(r)) or 'dead_letter'
-  n[status] = n[status] + 1
-  if oldest == '' and status ~= 'dead_letter' and status ~= 'delivered' then oldest = placed end
+  local status = event_status(unpack(r))
+  if n[status] then n[status] = n[status] + 1 end
+  if oldest == '' and (status == 'pending' or status == 'delivering' or status == 'retrying') then oldest = placed end
 end
 if ARGV[A] == '' then
   for _, status in ipairs({ 'delivered', 'dead_letter', 'cancelled' }) do n[status] = n[status] + redis.call('ZCARD', events_of(status)) end
   for _, id in ipairs(redis.call('ZRANGEBYSCORE', P .. 'expire', '-inf', int(now))) do
-    local status = redis.call('HGET', P .. 'event:' .. id, 'status')
-    if status == 'delivered' or status == 'cancelled' then n[status] = n[status] - 1 end
+    local status, placed = unpack(redis.call('HMGET', P .. 'event:' .. id, 'status', 'placed'))
+    if placed and (status == 'delivered' or status == 'cancelled') then n[status] = n[status] - 1 end
   end
 end
 local last = #list == tonumber(ARGV[A + 1]) and list[#list] or ''

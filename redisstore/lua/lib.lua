@@ -84,7 +84,9 @@
 --   `event:<id>`  hash  an event that was handed over (fsm.OutboxRecord):
 --     `event`, without its payload, `stream`, `status`, `attempts`, `consumer`, `at` (its Place), `last`, `delivered`,
 --     `error` and `code` are the fields of that record. Times are in ms, 0 for none. `placed` is its fsm.OutboxPlace,
---     and `provider` that of the event. `keep` is its Retention, ms.
+--     and `provider` that of the event. `keep` is its Retention, ms. `tries` are the last attempts, a line each: when, the
+--     status of the answer, and why it failed. Of an event that has expired so early that it may lie in its stream once
+--     more, `status` (then "expired"), `placed` and `delivered` are left for a time.
 --   `events:open`, `events:delivered`, `events:dead_letter`, `events:cancelled`  zset  fsm.OutboxPlace of each event on
 --   that fsm.OutboxList, all with score 0.
 --   `expire`  zset  event that was delivered or cancelled -> when it goes, ms.
@@ -1233,10 +1235,18 @@ local function events_of(status) return P .. 'events:' .. ((status == 'pending' 
 local function forget_expired(id)
   local till = redis.call('ZSCORE', P .. 'expire', id)
   if not till or tonumber(till) > now then return false end
-  local status, placed = unpack(redis.call('HMGET', P .. 'event:' .. id, 'status', 'placed'))
-  if placed then redis.call('ZREM', events_of(status), placed) end
+  local key = P .. 'event:' .. id
+  local status, placed, delivered_at = unpack(redis.call('HMGET', key, 'status', 'placed', 'delivered'))
   redis.call('ZREM', P .. 'expire', id)
-  redis.call('DEL', P .. 'event:' .. id)
+  redis.call('DEL', key)
+  if not placed then return true end
+  redis.call('ZREM', events_of(status), placed)
+  redis.call('ZREM', P .. 'events:open', placed) -- a version without lists may have delivered it
+  local left = tonumber(string.sub(placed, 1, 13)) + OUTBOX_RETENTION - now
+  if left > 0 then
+    redis.call('HSET', key, 'status', 'expired', 'placed', placed, 'delivered', delivered_at)
+    redis.call('PEXPIRE', key, int(left))
+  end
   return true
 end
 
@@ -1260,6 +1270,7 @@ end
 
 -- keep_event keeps an event that was handed over. It lies in its stream behind the place of its consumer.
 local function keep_event(id, event, placed, provider, keep, stream, consumer, place)
+  redis.call('DEL', P .. 'event:' .. id)
   redis.call('HSET', P .. 'event:' .. id, 'event', event, 'placed', placed, 'provider', provider, 'keep', keep, 'stream', stream, 'status',
     'pending', 'attempts', '0', 'consumer', consumer, 'at', place, 'last', '0', 'delivered', '0', 'error', '', 'code', '0')
   redis.call('ZADD', P .. 'events:open', 0, placed)
@@ -1268,6 +1279,7 @@ end
 
 -- event_status returns the present status of an event that is not over (fsm.OutboxRecord.State).
 local function event_status(status, by, at, delivered_at)
+  if status ~= 'pending' and status ~= 'delivering' then return status end
   if by == '' then return 'pending' end
   local c = record(by)
   local place = c and place_in_stream(c.id, c.primary)
@@ -1298,18 +1310,28 @@ local function event_is(id, was, status)
   if status == 'delivered' then count_event('t' .. event_bucket(now - tonumber(string.sub(placed, 1, 13))), provider) end
 end
 
+-- tried returns the last attempts of an event with one more.
+local function tried(tries, code, why)
+  tries = (tries or '') .. int(now) .. ' ' .. code .. ' ' .. string.gsub(why, '\n', ' ') .. '\n'
+  local _, n = string.gsub(tries, '\n', '')
+  return n > MAX_OUTBOX_TRIES and string.match(tries, '\n(.*)$') or tries
+end
+
 -- event_failed notes why an attempt to send an event has failed, and the consumer that brings the event from now on.
 local function event_failed(id, by, attempts, why, code)
-  if redis.call('HGET', P .. 'event:' .. id, 'status') ~= 'delivering' then return end
-  redis.call('HSET', P .. 'event:' .. id, 'consumer', by, 'attempts', int(attempts), 'last', int(now), 'error', why, 'code', code)
+  local key = P .. 'event:' .. id
+  local status, tries = unpack(redis.call('HMGET', key, 'status', 'tries'))
+  if status ~= 'delivering' then return end
+  redis.call('HSET', key, 'consumer', by, 'attempts', int(attempts), 'last', int(now), 'error', why, 'code', code, 'tries',
+    tried(tries, code, why))
 end
 
 -- event_over notes that an event is delivered, or dead.
 local function event_over(id, attempts, dead, why, code)
   local key = P .. 'event:' .. id
-  local status, delivered_at = unpack(redis.call('HMGET', key, 'status', 'delivered'))
+  local status, delivered_at, tries = unpack(redis.call('HMGET', key, 'status', 'delivered', 'tries'))
   if status ~= 'delivering' then return end
-  redis.call('HSET', key, 'attempts', int(attempts), 'last', int(now), 'error', why, 'code', code)
+  redis.call('HSET', key, 'attempts', int(attempts), 'last', int(now), 'error', why, 'code', code, 'tries', tried(tries, code, why))
   if dead then -- a replay of what was delivered may be
     event_is(id, status, delivered_at == '0' and 'dead_letter' or 'delivered')
   else

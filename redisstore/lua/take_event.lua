@@ -7,7 +7,11 @@ local c, id = current(record, ARGV[A], ARGV[A + 1], ARGV[A + 2]), ARGV[A + 4]
 if not c or not attempt_out(c, ARGV[A + 3]) then return unchanged('0') end
 forget_expired(id)
 local key, place, replays = P .. 'event:' .. id, place_in_stream(c.id, c.primary), ARGV[A + 11] == '1'
-local status, by, from, delivered_at = unpack(redis.call('HMGET', key, 'status', 'consumer', 'at', 'delivered'))
+local status, by, from, delivered_at, placed = unpack(redis.call('HMGET', key, 'status', 'consumer', 'at', 'delivered', 'placed'))
+if status == 'expired' then
+  if ARGV[A + 6] <= placed and (not replays or delivered_at == '0') then return unchanged('0') end
+  status = false
+end
 local is_over = status == 'delivered' or status == 'dead_letter'
 local elsewhere = status == 'delivering' and (by ~= c.id or from ~= place) and place_in_stream(by, c.primary) == from
 if not status then

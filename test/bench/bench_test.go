@@ -25,6 +25,7 @@ var parts = []struct {
 	{"wakes", 20 * time.Minute, wakes},
 	{"cycles", 20 * time.Minute, cycles},
 	{"push", 20 * time.Minute, pushes},
+	{"hand-overs", 20 * time.Minute, handOvers},
 	{"round trips", 20 * time.Minute, roundTrips},
 	{"silent streams", 30 * time.Minute, silentStreams},
 	{"burst", 20 * time.Minute, burst},

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -69,7 +70,7 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	r.came.Add(1)
 	body, err := io.ReadAll(req.Body)
 	p := pushed{at: time.Now(), answered: answered}
-	path := req.Header.Get("Reveille-Stream")
+	path := cmp.Or(req.Header.Get("Reveille-Stream"), req.Header.Get("X-Webhook-Event"))
 	if path == "" && err == nil {
 		var wake struct {
 			Stream string `json:"primary_stream"`
@@ -104,13 +105,24 @@ func (w *world) measurePush(l load) measured {
 	if w.system == unordered {
 		ordering = fsm.OrderingNone
 	}
+	if w.system == handed {
+		return w.writes(l, r, paths)
+	}
 	_, err := w.ask(http.MethodPut, w.api[0]+under+"/*?subscription="+under[1:],
 		fmt.Sprintf(`{"mode":"push","webhook":%q,"batch":%d,"ordering":%q}`, r.url, l.batch, ordering), "")
 	w.check(err)
 	w.check(w.each(l.streams, func(i int) error { return w.create(i, paths[i]) }))
+	return w.writes(l, r, paths)
+}
+
+// writes has a writer for each of some streams, whose events a receiver gets.
+func (w *world) writes(l load, r *receiver, paths []string) measured {
+	w.t.Helper()
 	writers := make([]pushWriter, l.streams)
 	w.check(w.each(l.streams, func(i int) error {
-		writers[i] = pushWriter{w: w, load: l, number: i, path: paths[i], pushes: r.waiting[paths[i]]}
+		writers[i] = pushWriter{
+			w: w, load: l, number: i, path: paths[i], pushes: r.waiting[paths[i]], target: fmt.Sprint(r.url, "/", i),
+		}
 		err := writers[i].turn() // the stream is watched when its first events have come
 		writers[i].measured = measured{}
 		return err
@@ -145,15 +157,28 @@ type pushWriter struct {
 	number int
 	path   string
 	pushes <-chan pushed
+	// target is the URL that events are handed over for.
+	target string
 	// next is the number of the next event.
 	next int
+}
+
+// put appends events, or hands one over, whose type is then the path.
+func (p *pushWriter) put(events string) error {
+	if p.w.system != handed {
+		_, err := p.w.append(p.number, p.path, events)
+		return err
+	}
+	_, err := p.w.ask(http.MethodPost, p.w.api[0]+"/webhooks/deliver", fmt.Sprintf(
+		`{"target_url":%q,"event_type":%q,"payload":%s}`, p.target, p.path, strings.Trim(events, "[]")), "")
+	return err
 }
 
 // turn appends a batch and waits until all of it was received. What has not come is lost once something later has, or
 // when patience ends.
 func (p *pushWriter) turn() error {
 	began := time.Now()
-	if _, err := p.w.append(p.number, p.path, eventsOf(p.next, p.load.batch)); err != nil {
+	if err := p.put(eventsOf(p.next, p.load.batch)); err != nil {
 		return err
 	}
 	due, end := p.next, p.next+p.load.batch

@@ -27,6 +27,8 @@ const (
 	tailedHTTP2 system = "tailed, HTTP/2"
 	// unordered is tailed with pushes of the ordering none.
 	unordered system = "unordered"
+	// handed is Reveille with clients that hand over each event for its target.
+	handed system = "handed over"
 )
 
 var systems = []system{floor, tailed, gateway}
@@ -66,6 +68,9 @@ func newWorld(ctx context.Context, t *testing.T, s system, bin string, replicas 
 	settings := map[string]string{
 		"REVEILLE_UPSTREAM_URL": w.ref.StreamRoot, "REVEILLE_REDIS_URL": w.redis.URL,
 		"REVEILLE_LOG_LEVEL": "error",
+	}
+	if s == handed {
+		settings["REVEILLE_OUTBOX"] = "/outbox"
 	}
 	if s == tailedHTTP2 {
 		w.front = newFront(t, w.ref.StreamRoot)

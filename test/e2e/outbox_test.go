@@ -34,6 +34,11 @@ type outboxEvent struct {
 	ExpiresAt      int64           `json:"expires_at"`
 	Metadata       json.RawMessage `json:"metadata"`
 	ReplayOf       string          `json:"replay_of"`
+	History        []struct {
+		At         int64  `json:"at"`
+		StatusCode int    `json:"status_code"`
+		Error      string `json:"error"`
+	} `json:"history"`
 }
 
 // outboxTarget takes direct deliveries, and notes them.
@@ -178,6 +183,9 @@ func TestAnEventIsHandedOverAndDelivered(t *testing.T) {
 		if dead.Attempts != 2 || dead.LastStatusCode != 503 || dead.LastError != "status 503" || dead.DeliveredAt != 0 {
 			t.Errorf("it is %+v", dead)
 		}
+		if h := dead.History; len(h) != 2 || h[0].Error != "status 503" || h[1].StatusCode != 503 || h[1].At < h[0].At {
+			t.Errorf("its history is %+v", h)
+		}
 		again := e.replays(second, dead.ID, http.StatusAccepted)
 		if again.ID == dead.ID || again.ReplayOf != dead.ID || again.IdempotencyKey == dead.IdempotencyKey {
 			t.Errorf("it is replayed as %+v", again)
@@ -198,7 +206,8 @@ func TestAnEventIsHandedOverAndDelivered(t *testing.T) {
 		target.fails = 1
 		target.mu.Unlock()
 		event = e.handOver(second, http.StatusAccepted, body)
-		if done := e.event("/events/"+event.ID, "delivered"); done.Attempts != 2 || done.LastError != "" {
+		if done := e.event("/events/"+event.ID, "delivered"); done.Attempts != 2 || done.LastError != "" ||
+			len(done.History) != 2 || done.History[0].Error == "" || done.History[1].Error != "" {
 			t.Errorf("after a retry it is %+v", done)
 		}
 	})

@@ -37,7 +37,11 @@ var brokenOutbox = []harness.BrokenScript{
 	},
 	{
 		Name: "what has expired is sent again", File: "redisstore/lua/take_event.lua",
-		Old: "<= now - OUTBOX_RETENTION", New: "< 0",
+		Old: "<= now - math.max(tonumber(ARGV[A + 8]), OUTBOX_RETENTION)", New: "< 0",
+	},
+	{
+		Name: "what has expired early is new", File: "redisstore/lua/take_event.lua",
+		Old: "if ARGV[A + 6] <= placed and (not replays or delivered_at == '0') then return unchanged('0') end", New: "",
 	},
 	{
 		Name: "all events are kept alike", File: "redisstore/lua/lib.lua",
@@ -83,7 +87,7 @@ func (h *history) takes(wake fsm.Delivery) string {
 	if h.calls%3 == 0 {
 		e.Provider, e.RetentionMs = "p", 2*24*time.Hour.Milliseconds()
 	}
-	if h.calls%5 == 0 {
+	if h.calls%3 == 1 {
 		e.ID = fsm.NewOutboxID(0, "ff")
 	}
 	got, err := h.store.TakeEvent(h.ctx, wake.Ref(), e, wake.Replay)

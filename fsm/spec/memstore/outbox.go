@@ -47,7 +47,7 @@ func (s *Store) AcceptEvent(
 	err = s.do(ctx, func(t *tx) {
 		p := t.home(stream)
 		p.forgetExpired(e.ID, t.now())
-		if _, kept := p.events[e.ID]; kept {
+		if kept := p.events[e.ID].Status; kept != "" && kept != fsm.OutboxExpired {
 			return
 		}
 		r := newEvent(e, stream)
@@ -73,13 +73,22 @@ func (p *partition) put(id string, e fsm.OutboxRecord, now time.Time) {
 
 // forgetExpired drops an event that was delivered or cancelled long enough ago.
 func (p *partition) forgetExpired(id string, now time.Time) {
-	if expired(p.events[id], now) {
+	if !expired(p.events[id], now) {
+		return
+	}
+	left, keep := spec.ExpireEvent(p.events[id], now)
+	if p.events[id] = left; !keep {
 		delete(p.events, id)
 	}
 }
 
 func expired(e fsm.OutboxRecord, now time.Time) bool {
 	return !e.ExpiresAt.IsZero() && !e.ExpiresAt.After(now)
+}
+
+// isKept says whether there is such an event.
+func isKept(e fsm.OutboxRecord, now time.Time) bool {
+	return e.Status != "" && e.Status != fsm.OutboxExpired && !expired(e, now)
 }
 
 func newEvent(e fsm.OutboxEvent, stream string) fsm.OutboxRecord {
@@ -125,7 +134,7 @@ func (s *Store) CancelEvent(ctx context.Context, id string) (cancelled bool, err
 	err = s.do(ctx, func(t *tx) {
 		for _, p := range t.partitions {
 			p.forgetExpired(id, t.now())
-			if kept, there := p.events[id]; there {
+			if kept := p.events[id]; isKept(kept, t.now()) {
 				kept, cancelled = spec.CancelEvent(kept, p.bearerOf(kept), t.now())
 				p.put(id, kept, t.now())
 			}
@@ -137,7 +146,7 @@ func (s *Store) CancelEvent(ctx context.Context, id string) (cancelled bool, err
 // eventOf returns an event that is not expired, and its partition; nil if there is no such event.
 func (t *tx) eventOf(id string) (*partition, fsm.OutboxRecord) {
 	for _, p := range t.partitions {
-		if kept, there := p.events[id]; there && !expired(kept, t.now()) {
+		if kept := p.events[id]; isKept(kept, t.now()) {
 			return p, kept
 		}
 	}
@@ -187,7 +196,7 @@ func (s *Store) ListEvents(
 		for id, e := range t.partitions[span.Partition].events {
 			place := fsm.OutboxPlaceOf(e.Event.CreatedAt, id)
 			if e.Event.CreatedAt >= span.Since && (span.Before == "" || place < span.Before) &&
-				slices.Contains(span.Lists, listOf(e.Status)) {
+				e.Status != fsm.OutboxExpired && slices.Contains(span.Lists, listOf(e.Status)) {
 				places = append(places, place)
 			}
 		}
@@ -207,7 +216,7 @@ func (s *Store) CountEvents(ctx context.Context, partition int) (all fsm.OutboxC
 	err = s.call(ctx, func(t *tx) error {
 		p := t.partitions[partition]
 		for id, e := range p.events {
-			if expired(e, t.now()) {
+			if !isKept(e, t.now()) {
 				continue
 			}
 			status, place := e.State(p.bearerOf(e)).Status, fsm.OutboxPlaceOf(e.Event.CreatedAt, id)
