@@ -105,7 +105,7 @@ func (o *Outbox) HandOver(ctx context.Context, e fsm.OutboxEvent) (Handed, error
 	}
 	e.ID = o.idOf(e)
 	asked := digests(e)
-	e.Digest = asked["digest"]
+	e.Digest = digestOf(asked)
 	text, err := outboxText(e)
 	if err != nil {
 		return Handed{}, err
@@ -117,14 +117,20 @@ func (o *Outbox) HandOver(ctx context.Context, e fsm.OutboxEvent) (Handed, error
 	if err != nil {
 		return Handed{}, err
 	}
+	kept, there, err := o.kept(ctx, e, asked)
+	if err != nil {
+		return Handed{}, err
+	}
 	k, err := o.Store.ReserveKey(ctx, e.Key, fsm.OutboxKey{ID: e.ID, Asked: asked})
 	if err != nil {
 		return Handed{}, err
 	}
-	if differs := differing(k.Asked, asked); len(differs) > 0 {
-		return Handed{}, conflict("it has another " + strings.Join(differs, ", "))
-	}
-	if !k.New {
+	switch differs := differing(k.Asked, asked); {
+	case len(differs) > 0:
+		return Handed{}, conflictOver(differs)
+	case there && k.ID == e.ID:
+		return kept, o.Store.KeepKey(ctx, e.Key, e.ID)
+	case !k.New:
 		switch h, err := o.Event(ctx, k.ID); {
 		case err == nil:
 			return h, o.Store.KeepKey(ctx, e.Key, k.ID)
@@ -151,15 +157,33 @@ func (o *Outbox) HandOver(ctx context.Context, e fsm.OutboxEvent) (Handed, error
 		return Handed{OutboxEntry: entry, New: k.New}, nil
 	}
 	h, err := o.Event(ctx, e.ID)
-	if err == nil && h.Event.Digest != e.Digest { // the store has lost its key
+	if err == nil && h.Event.Digest != e.Digest { // the store has just lost its key
 		err = conflict("it differs")
 	}
 	h.New = k.New
 	return h, err
 }
 
+// kept returns the event if the store keeps it, which is refused if it differs. The store may have lost its key, and the
+// key must not go to another event then.
+func (o *Outbox) kept(
+	ctx context.Context, e fsm.OutboxEvent, asked map[string]string,
+) (h Handed, there bool, err error) {
+	switch h, err = o.Event(ctx, e.ID); {
+	case errors.Is(err, fsm.ErrNotFound):
+		return h, false, nil
+	case err == nil && h.Event.Digest != e.Digest:
+		err = conflictOver(differing(digestsOf(h.Event, asked), asked))
+	}
+	return h, err == nil, err
+}
+
 func conflict(why string) error {
 	return refusal.New(fsm.CodeIdempotencyConflict, "another event has this idempotency key: %s", why)
+}
+
+func conflictOver(fields []string) error {
+	return conflict("it has another " + strings.Join(fields, ", "))
 }
 
 // outboxText returns an event as it lies in its stream.
@@ -256,18 +280,31 @@ func digests(e fsm.OutboxEvent) map[string]string {
 		sum := sha256.Sum256([]byte(value))
 		of[name] = hex.EncodeToString(sum[:8])
 	}
-	all := sha256.New()
-	for _, name := range slices.Sorted(maps.Keys(of)) {
-		_, _ = fmt.Fprintln(all, name, of[name])
-	}
-	of["digest"] = hex.EncodeToString(all.Sum(nil)[:8])
 	return of
+}
+
+// digestsOf are those of an event that is kept without its payload. Its digest says whether it has the asked one.
+func digestsOf(kept fsm.OutboxEvent, asked map[string]string) map[string]string {
+	of := digests(kept)
+	if of["payload"] = asked["payload"]; digestOf(of) != kept.Digest {
+		of["payload"] = ""
+	}
+	return of
+}
+
+// digestOf is one digest of all.
+func digestOf(digests map[string]string) string {
+	all := sha256.New()
+	for _, name := range slices.Sorted(maps.Keys(digests)) {
+		_, _ = fmt.Fprintln(all, name, digests[name])
+	}
+	return hex.EncodeToString(all.Sum(nil)[:8])
 }
 
 // differing returns the names of the fields that differ.
 func differing(a, b map[string]string) (names []string) {
 	for name, digest := range b {
-		if a[name] != digest && name != "digest" {
+		if a[name] != digest {
 			names = append(names, name)
 		}
 	}

@@ -45,11 +45,13 @@ type outboxEvent struct {
 type outboxTarget struct {
 	*httptest.Server
 	mu sync.Mutex
-	// came are the headers and bodies of the deliveries. fails is how many are answered with 503 before that.
+	// came are the headers and bodies of the deliveries. fails is how many are answered with 503 before that. If held is
+	// set, answers wait until it is open.
 	came  []http.Header
 	texts []string
 	fails int
-	// retryAfter is that header of these answers; empty for none.
+	held  gate
+	// retryAfter is that header of the answers that fail; empty for none.
 	retryAfter string
 }
 
@@ -63,13 +65,19 @@ func newOutboxTarget(t *testing.T) *outboxTarget {
 func (o *outboxTarget) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
 	o.mu.Lock()
-	defer o.mu.Unlock()
 	o.came, o.texts = append(o.came, r.Header), append(o.texts, string(body))
-	if o.fails > 0 {
+	fails, held := o.fails > 0, o.held
+	if fails {
 		o.fails--
 		if o.retryAfter != "" {
 			w.Header().Set("Retry-After", o.retryAfter)
 		}
+	}
+	o.mu.Unlock()
+	if held != nil {
+		held.wait(r)
+	}
+	if fails {
 		w.WriteHeader(http.StatusServiceUnavailable)
 	}
 }
