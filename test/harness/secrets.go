@@ -180,20 +180,27 @@ func (t *texts) all() []canary {
 
 // learn adds the canaries in a request to a Reveille.
 func (t *texts) learn(body string) {
-	if !strings.Contains(body, `"webhook"`) && !strings.Contains(body, `"headers"`) &&
-		!strings.Contains(body, `"authorization"`) {
+	if !slices.ContainsFunc([]string{`"webhook"`, `"target_url"`, `"headers"`, `"authorization"`},
+		func(field string) bool { return strings.Contains(body, field) }) {
 		return
 	}
 	var asked struct {
 		Webhook       string            `json:"webhook"`
+		Target        string            `json:"target_url"`
+		Payload       json.RawMessage   `json:"payload"`
 		Headers       map[string]string `json:"headers"`
 		Authorization any               `json:"authorization"`
 	}
 	if json.Unmarshal([]byte(body), &asked) != nil {
 		return
 	}
-	if _, query, found := strings.Cut(asked.Webhook, "?"); found {
-		t.add("the query of a webhook", query)
+	for _, webhook := range []string{asked.Webhook, asked.Target} {
+		if _, query, found := strings.Cut(webhook, "?"); found {
+			t.add("the query of a webhook", query)
+		}
+	}
+	if len(asked.Payload) >= leastEvent {
+		t.add("an event", string(asked.Payload))
 	}
 	for _, value := range asked.Headers {
 		t.add("a header of a subscription", value)

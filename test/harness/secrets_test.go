@@ -20,6 +20,8 @@ func TestSecretsAreFoundInWhatAProgramWrites(t *testing.T) {
 	canaries.learn(`{"webhook":"http://127.0.0.1/hook?planted=key-in-a-query","headers":{"X-Key":"planted-header"},` +
 		`"authorization":"Token planted-credentials"}`)
 	canaries.learn(`{"authorization":{"query":"access_token","token":"planted token/of a query"}}`)
+	canaries.learn(`{"target_url":"http://127.0.0.1/hook?planted=key-of-a-target",` +
+		`"payload":{"event":"planted in a hand-over"}}`)
 	canaries.add("an event", `{"event":"planted in a stream"}`)
 	for _, c := range []struct{ name, line, want string }{
 		{"a token key", `{"msg":"` + TokenKey + `"}`, "a token key"},
@@ -43,6 +45,8 @@ func TestSecretsAreFoundInWhatAProgramWrites(t *testing.T) {
 		{"a URL with a user", `GET http://user:hunter2@example.com/hook`, "a user's URL"},
 		{"a URL with a password only", `redis://:hunter2@127.0.0.1:6379`, "a user's URL"},
 		{"the query of a webhook", `POST http://127.0.0.1/hook?planted=key-in-a-query`, "the query of a webhook"},
+		{"the query of a target", `POST http://127.0.0.1/hook?planted=key-of-a-target`, "the query of a webhook"},
+		{"what was handed over", `starting with "{"event":"planted in a hand-over"}"`, "an event"},
 		{"a header of a subscription", `X-Key: planted-header`, "a header of a subscription"},
 		{"an authorization", `got planted-credentials`, "an authorization of a subscription"},
 		{"a token of a query", `got planted token/of a query`, "an authorization of a subscription"},
