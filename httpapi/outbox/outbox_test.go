@@ -1,6 +1,7 @@
 package outbox_test
 
 import (
+	"errors"
 	"net/http"
 	"strings"
 	"testing"
@@ -60,6 +61,17 @@ func TestWhatIsHandedOverIsChecked(t *testing.T) {
 	}
 	if n := h.Store.DB.Calls("ReserveKey"); n != 0 {
 		t.Errorf("%d keys were reserved", n)
+	}
+}
+
+// TestATargetThatNoWebhookMayHaveIsRefused holds that the message names the field, and that nothing is done then.
+func TestATargetThatNoWebhookMayHaveIsRefused(t *testing.T) {
+	h := newHarness(t)
+	h.Rec.Refuse = errors.New("webhook has no host")
+	a := h.API(http.MethodPost, "/webhooks/deliver", `{"target_url":"https:///hook","event_type":"push","payload":1}`)
+	h.Want(a, http.StatusBadRequest, fsm.CodeInvalidWebhook, "target_url: webhook has no host")
+	if n := h.Store.DB.Calls("ReserveKey") + h.Store.DB.Calls("CreateSubscription"); n != 0 {
+		t.Errorf("the store was told of it by %d calls", n)
 	}
 }
 
