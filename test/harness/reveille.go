@@ -36,6 +36,8 @@ type Reveille struct {
 	bin     string
 	env     []string
 	secrets *Secrets
+	// pagesWithin is pagesTimeout, but for tests of the search.
+	pagesWithin time.Duration
 }
 
 // StartReveille starts Reveille and waits until it is ready. The environment variables in settings go on top of the
@@ -74,7 +76,7 @@ func newReveille(t testing.TB, build func(context.Context) (string, error), sett
 func NewReveilleOf(t testing.TB, bin string, settings map[string]string) *Reveille {
 	t.Helper()
 	api, operator := loopback(FreePort(t)), loopback(FreePort(t))
-	r := &Reveille{URL: "http://" + api, Operator: "http://" + operator, t: t, bin: bin}
+	r := &Reveille{URL: "http://" + api, Operator: "http://" + operator, t: t, bin: bin, pagesWithin: pagesTimeout}
 	env := map[string]string{
 		"REVEILLE_LISTEN_ADDR":             api,
 		"REVEILLE_OPERATOR_ADDR":           operator,
@@ -138,9 +140,9 @@ func (r *Reveille) Launch() {
 }
 
 // lookAtPages looks for secrets in what the process shows, its metrics and lists, if it still runs. It waits
-// pagesTimeout at most.
+// pagesWithin at most.
 func (r *Reveille) lookAtPages() {
-	ctx, cancel := context.WithTimeout(context.Background(), pagesTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), r.pagesWithin)
 	defer cancel()
 	look := func(url string) (body []byte) {
 		select {
@@ -163,7 +165,11 @@ func (r *Reveille) lookAtPages() {
 	}
 	look(r.Operator + "/metrics")
 	look(r.Operator + "/api/v1/dead-letters")
-	var list struct{ Subscriptions []struct{ ID string } }
+	var list struct {
+		Subscriptions []struct {
+			ID string `json:"subscription_id"`
+		}
+	}
 	if json.Unmarshal(look(r.Operator+"/api/v1/subscriptions"), &list) == nil {
 		for _, sub := range list.Subscriptions[:min(len(list.Subscriptions), pagesOf)] {
 			look(r.Operator + "/api/v1/subscriptions/" + sub.ID + "/deliveries")

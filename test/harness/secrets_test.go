@@ -2,6 +2,9 @@ package harness
 
 import (
 	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -155,6 +158,39 @@ func TestASecretInTheLogFailsTheTest(t *testing.T) {
 			}
 			if failed := strings.Contains(strings.Join(v.errors, "\n"), "wrote a secret"); failed != c.fails {
 				t.Errorf("errors %q, want one that says so: %t", v.errors, c.fails)
+			}
+		})
+	}
+}
+
+// TestASecretOnAPageFailsTheTest puts a secret on each page in turn of a server that stands for the operator port.
+func TestASecretOnAPageFailsTheTest(t *testing.T) {
+	bin := filepath.Join(t.TempDir(), "program")
+	if err := os.WriteFile(bin, []byte("#!/bin/sh\nexec sleep 1000\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for page, fails := range map[string]bool{
+		"/metrics": true, "/api/v1/dead-letters": true, "/api/v1/subscriptions/s/deliveries": true, "/none": false,
+	} {
+		t.Run(page, func(t *testing.T) {
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				switch r.URL.Path {
+				case page:
+					_, _ = io.WriteString(w, whole)
+				case "/api/v1/subscriptions":
+					_, _ = io.WriteString(w, `{"subscriptions":[{"subscription_id":"s"}]}`)
+				}
+			}))
+			t.Cleanup(server.Close)
+			v := &verdict{TB: t}
+			r := NewReveilleOf(v, bin, nil)
+			r.Operator, r.pagesWithin = server.URL, Wait
+			r.Launch()
+			for i := len(v.cleanups) - 1; i >= 0; i-- {
+				v.cleanups[i]()
+			}
+			if failed := strings.Contains(strings.Join(v.errors, "\n"), "wrote a secret"); failed != fails {
+				t.Errorf("errors %q, want one that says so: %t", v.errors, fails)
 			}
 		})
 	}
