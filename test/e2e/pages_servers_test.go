@@ -32,8 +32,8 @@ type pastes struct {
 	receiver  *harness.Receiver
 	// from and to are offsets of the stream /orders/17, letter is a dead letter of the subscription orders.
 	from, to, letter string
-	// handed is an event that was handed over for direct delivery.
-	handed string
+	// handed is an event that was handed over for direct delivery, and waits is one whose endpoint is not ready.
+	handed, waits string
 	// push is a request of a subscription with this secret.
 	push   harness.Push
 	secret string
@@ -73,6 +73,11 @@ func newPastes(t *testing.T) *pastes {
 	w.subscribe()
 	w.handed = w.handOver(w.gateway, http.StatusAccepted,
 		`{"target_url":"`+w.receiver.URL+`","event_type":"push","payload":{}}`).ID
+	busy := newOutboxTarget(t)
+	busy.fails, busy.retryAfter = 1, "3600"
+	w.waits = w.handOver(w.gateway, http.StatusAccepted,
+		`{"target_url":"`+busy.URL+`","event_type":"push","payload":{}}`).ID
+	w.event("/events/"+w.waits, "retrying")
 	w.gateway.Append("/orders/17", `{"n":3}`)
 	harness.Eventually(t, soon, "a push with two signatures", func() error {
 		for _, p := range w.receiver.Pushes() {
@@ -144,7 +149,8 @@ func (w *pastes) places() []string {
 		"https://example.com/hook", w.receiver.URL, "https://alerts.example.com/ojs", w.receiver.URL,
 		"SUBSCRIPTION STREAM", "orders /orders/17", "OFFSET", w.from, "{from}", w.from,
 		"0000000000000000_0000000000000026", w.from, "0000000000000000_0000000000000052", w.to,
-		"dl_23_1795703412345678", w.letter, "whe_17_5f0c2a9d3b7e4c613", w.handed, "whsec_…", w.secret,
+		"dl_23_1795703412345678", w.letter, "whe_17_5f0c2a9d3b7e4c613", w.handed,
+		"whe_38_0a7d15e9b2c64f801", w.waits, "whsec_…", w.secret,
 		"t=1704067200,sha256=a1b2…", hmac, "t=…,sha256=…", hmac,
 		"'v1,…' --id evt_… --timestamp …", fmt.Sprintf("'%s' --id %s --timestamp %s",
 			h.Get("Webhook-Signature"), w.push.ID, h.Get("Webhook-Timestamp")),
