@@ -66,8 +66,7 @@ func (c *cli) waitForReplays(ctx context.Context, most int) error {
 	if c.output == outputJSON {
 		return usageError{"replay: --wait shows progress, which --output json does not"}
 	}
-	shown := ""
-	for {
+	return c.watch(ctx, func() (line string, over bool, err error) {
 		waiting, failing := 0, ""
 		for cursor := ""; ; {
 			var body struct {
@@ -77,7 +76,7 @@ func (c *cli) waitForReplays(ctx context.Context, most int) error {
 			c.cursor, c.limit = cursor, 1000
 			path := c.list(replaysPath, [2]string{"subscription", c.subscription}, [2]string{"stream", c.stream})
 			if _, err := c.ask(ctx, http.MethodGet, path, nil, &body); err != nil {
-				return err
+				return "", false, err
 			}
 			for _, r := range body.Replays {
 				if waiting += r.Waiting; r.LastError != "" && failing == "" {
@@ -88,25 +87,36 @@ func (c *cli) waitForReplays(ctx context.Context, most int) error {
 				break
 			}
 		}
-		most = max(most, waiting)
-		text := fmt.Sprintf("%d of %d replayed%s", most-waiting, most, failing)
-		if most == 0 {
-			text = "nothing is to be replayed"
+		if most = max(most, waiting); most == 0 {
+			return "nothing is to be replayed", true, nil
 		}
-		if text != shown {
-			shown = text
-			if err := c.progress(text, waiting == 0); err != nil {
-				return err
+		return fmt.Sprintf("%d of %d replayed%s", most-waiting, most, failing), waiting == 0, nil
+	})
+}
+
+// watch looks at something again and again, and prints each new line about it, until it is over.
+func (c *cli) watch(ctx context.Context, look func() (line string, over bool, err error)) error {
+	for shown := ""; ; {
+		line, over, err := look()
+		if err != nil && ctx.Err() != nil {
+			err = context.Cause(ctx) // rather than that of the request that was cut short
+		}
+		if err == nil && line != shown {
+			shown = line
+			err = c.progress(line, over)
+		}
+		if err == nil && !over {
+			select {
+			case <-ctx.Done():
+				err = context.Cause(ctx)
+			case <-time.After(waitEvery):
+				continue
 			}
 		}
-		if waiting == 0 {
-			return nil
+		if err != nil && shown != "" && isTerminal(c.out) {
+			_, _ = fmt.Fprintln(c.out) // the error gets a line of its own
 		}
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-time.After(waitEvery):
-		}
+		return err
 	}
 }
 
