@@ -42,6 +42,7 @@ type cli struct {
 
 	subscribe subscribeFlags
 	listen    listenFlags
+	outbox    outboxFlags
 
 	// commands are all that there are.
 	commands []command
@@ -67,6 +68,8 @@ var commands = []command{
 	subscribeCommand,
 	unsubscribeCommand,
 	listenCommand,
+	sendCommand,
+	eventsCommand,
 	{
 		name: "status", does: "show the whole: replicas, Redis, the stream server and what fails",
 		about: "It is a view: the exit status is 0 also if something is wrong. While Redis is away it shows what one " +
@@ -280,9 +283,13 @@ func (o *output) Set(text string) error {
 	return errors.New("expected json or text")
 }
 
-// pages defines the flags of the lists.
+// pages defines the flags of the lists of the operator.
 func pages(c *cli, f *flag.FlagSet) {
 	asks(c, f)
+	paged(c, f)
+}
+
+func paged(c *cli, f *flag.FlagSet) {
 	f.IntVar(&c.limit, "limit", defaultLimit, "most lines of one page, up to 1000")
 	f.StringVar(&c.cursor, "cursor", "", "go on from where an earlier page ended")
 }

@@ -61,7 +61,8 @@ func (c *cli) ask(ctx context.Context, method, path string, body, answer any) (p
 	return c.askAt(ctx, c.operatorPort(), method, path, body, answer)
 }
 
-// askAt is ask of either port. answer is nil if the body of a success is not read.
+// askAt is ask of either port. answer is nil if the body of a success is not read. A body that is a json.RawMessage is
+// sent as it is.
 func (c *cli) askAt(
 	ctx context.Context, p port, method, path string, body, answer any,
 ) (printed bool, err error) {
@@ -73,9 +74,11 @@ func (c *cli) askAt(
 	defer cancel()
 	var sent io.Reader
 	if body != nil {
-		text, err := json.Marshal(body)
-		if err != nil {
-			return false, err
+		text, written := body.(json.RawMessage)
+		if !written {
+			if text, err = json.Marshal(body); err != nil {
+				return false, err
+			}
 		}
 		sent = bytes.NewReader(text)
 	}
@@ -128,9 +131,19 @@ func refusalOf(p port, status int, text []byte) error {
 		Error struct{ Code, Message string }
 	}
 	if json.Unmarshal(text, &body) != nil || body.Error.Code == "" {
-		return fmt.Errorf("the response has status %d and is not from Reveille: is this the %s?", status, p.name)
+		return foreign{status, p.name}
 	}
 	return refusal{printable(body.Error.Code), printable(body.Error.Message)}
+}
+
+// foreign is a response that something else has answered, at the address of a port of this name.
+type foreign struct {
+	status int
+	port   string
+}
+
+func (f foreign) Error() string {
+	return fmt.Sprintf("the response has status %d and is not from Reveille: is this the %s?", f.status, f.port)
 }
 
 // refusal is an error that Reveille has answered.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -65,9 +66,13 @@ func (c *cli) filters() (flags string) {
 		{"stream", c.stream},
 		{"since", c.since},
 		{"until", c.until},
+		{"status", c.outbox.status},
+		{"provider", c.outbox.provider},
+		{"type", c.outbox.kind},
+		{"host", c.outbox.host},
 	} {
 		if f[1] != "" {
-			flags += " --" + f[0] + " " + f[1]
+			flags += " --" + f[0] + " " + shellWord(f[1])
 		}
 	}
 	flags += when(c.watched, " --watched") + when(c.failed, " --failed")
@@ -75,6 +80,17 @@ func (c *cli) filters() (flags string) {
 		flags += fmt.Sprint(" --limit ", c.limit)
 	}
 	return flags
+}
+
+// plainWord is what every shell takes as it is.
+var plainWord = regexp.MustCompile(`^[\w@%+=:,./-]+$`)
+
+// shellWord returns a text as a shell is given it, in quotes if it needs them.
+func shellWord(text string) string {
+	if plainWord.MatchString(text) {
+		return text
+	}
+	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
 }
 
 // when returns a text if it applies.

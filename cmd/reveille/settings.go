@@ -120,7 +120,7 @@ func listenSecrets() []string {
 	return strings.FieldsFunc(os.Getenv(listenSecretName), func(r rune) bool { return r == ',' || r == ' ' })
 }
 
-// apiAddr returns where reveille subscribe looks for the API port of a running Reveille.
+// apiAddr returns where commands look for the API port of a running Reveille.
 func apiAddr() string { return cmp.Or(os.Getenv(apiAddrName), defaultPublicURL) }
 
 // noColour says whether the user wants none (https://no-color.org).

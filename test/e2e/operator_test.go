@@ -204,6 +204,17 @@ func TestOperatorsCommandLine(t *testing.T) {
 		}
 	})
 
+	t.Run("direct deliveries need a setting", func(t *testing.T) {
+		for _, args := range [][]string{
+			{"send", worker.URL, "--type", "e", "--data", "1"}, {"events"}, {"events", "whe_1_1"}, {"events", "stats"},
+		} {
+			if status, out, stderr := call("", args...); status != 1 || out != "" ||
+				!strings.Contains(stderr, "(direct deliveries need REVEILLE_OUTBOX on all replicas)") {
+				t.Errorf("reveille %s: exit status %d, %q, %q", args[0], status, out, stderr)
+			}
+		}
+	})
+
 	t.Run("the signature of a wake is checked", func(t *testing.T) {
 		w := f.wake(root+"/desk/live", 1)
 		args := []string{

@@ -223,7 +223,7 @@ func (w *pastes) paste(at, script string) {
 	cmd := exec.CommandContext(ctx, "bash", "-euxo", "pipefail", "-c", placed)
 	cmd.Dir, cmd.WaitDelay = w.dir, time.Second
 	cmd.Env = append(harness.Environ(map[string]string{
-		"REVEILLE_OPERATOR_ADDR": w.rev.Operator, "PPROF_TMPDIR": w.dir,
+		"REVEILLE_OPERATOR_ADDR": w.rev.Operator, "REVEILLE_API_ADDR": w.rev.URL, "PPROF_TMPDIR": w.dir,
 	}), "PATH="+w.dir+":"+os.Getenv("PATH"))
 	out, err := cmd.CombinedOutput()
 	for request, code := range refused {

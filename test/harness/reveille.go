@@ -187,7 +187,8 @@ func (r *Reveille) Ask(stdin string, args ...string) (status int, stdout, stderr
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, r.bin, args...)
-	cmd.Env, cmd.Stdin = Environ(map[string]string{"REVEILLE_OPERATOR_ADDR": r.Operator}), strings.NewReader(stdin)
+	cmd.Env = Environ(map[string]string{"REVEILLE_OPERATOR_ADDR": r.Operator, "REVEILLE_API_ADDR": r.URL})
+	cmd.Stdin = strings.NewReader(stdin)
 	// with the race detector, a program waits for a second at its end
 	cmd.Env = append(cmd.Env, "GORACE=atexit_sleep_ms=0")
 	var out, errs strings.Builder
