@@ -214,12 +214,13 @@ func TestACancelledEventIsNotSent(t *testing.T) {
 	})
 }
 
-// TestAConfigurationHoldsFromTheNextAttempt changes the number of attempts and the delays between two of them, and gives
+// TestAConfigurationHoldsFromTheNextAttempt changes the number of attempts and the delays between two of them. It gives
 // the provider a secret, and then another one, which signs beside the first.
 func TestAConfigurationHoldsFromTheNextAttempt(t *testing.T) {
 	withHanded(t, func(h *handed) {
 		h.event("a", func(e *fsm.OutboxEvent) { e.Provider = "github" })
-		first, second := fsm.SignatureStandardWebhooks.NewSecret([]byte("1")), fsm.SignatureStandardWebhooks.NewSecret([]byte("2"))
+		newSecret := fsm.SignatureStandardWebhooks.NewSecret
+		first, second := newSecret([]byte("1")), newSecret([]byte("2"))
 		change := func(change func(fsm.OutboxConfig) fsm.OutboxConfig) {
 			_, _, err := h.store.other.ChangeOutboxConfig(h.t.Context(),
 				func(c fsm.OutboxConfig) (fsm.OutboxConfig, error) { return change(c), nil })

@@ -147,13 +147,13 @@ const (
 // OutboxListsOf returns the lists that may have an event of a status; all for an empty one. Only an event whose
 // consumer is gone with its stream is over and still on the list OutboxOpen.
 func OutboxListsOf(s OutboxStatus) []OutboxList {
-	switch s {
-	case "":
+	switch {
+	case s == "":
 		return []OutboxList{OutboxOpen, OutboxDeliveredList, OutboxDeadList, OutboxCancelledList}
-	case OutboxDelivered, OutboxDead:
-		return []OutboxList{OutboxOpen, OutboxList(s)}
-	case OutboxCancelled:
+	case s == OutboxCancelled:
 		return []OutboxList{OutboxCancelledList}
+	case s.Over():
+		return []OutboxList{OutboxOpen, OutboxList(s)}
 	}
 	return []OutboxList{OutboxOpen}
 }

@@ -17,7 +17,9 @@ func TestBackoffsFollowTheFormula(t *testing.T) {
 		config OutboxConfig
 		want   []int64
 	}{
-		"by default": {DefaultOutboxConfig, []int64{1000, 2000, 4000, 8000, 16000, 32000, 64000, 128000, 256000, 300000}},
+		"by default": {
+			DefaultOutboxConfig, []int64{1000, 2000, 4000, 8000, 16000, 32000, 64000, 128000, 256000, 300000},
+		},
 		"always the same": {with(func(c *OutboxConfig) {
 			c.BackoffMultiplier = 1
 		}), []int64{1000}},
@@ -34,7 +36,8 @@ func TestBackoffsFollowTheFormula(t *testing.T) {
 			t.Errorf("%s: %d, want %d", name, got, tc.want)
 		}
 	}
-	if n := len(with(func(c *OutboxConfig) { c.InitialBackoffMs, c.BackoffMultiplier = 1, 1.01 }).Backoffs()); n != maxBackoffs {
+	slow := with(func(c *OutboxConfig) { c.InitialBackoffMs, c.BackoffMultiplier = 1, 1.01 })
+	if n := len(slow.Backoffs()); n != maxBackoffs {
 		t.Errorf("a schedule has %d delays", n)
 	}
 }
@@ -44,7 +47,8 @@ func TestASecretOfAProviderIsRotated(t *testing.T) {
 	now := time.UnixMilli(1_790_000_000_000)
 	none := DefaultOutboxConfig
 	first := none.WithSecret("github", "a", now)
-	if s, ok := first.SecretOf("github"); !ok || s.Secret != "a" || s.Previous.Secret != "" || s.Previous.Until != now.Add(RotationOverlap) {
+	if s, ok := first.SecretOf("github"); !ok || s.Secret != "a" || s.Previous.Secret != "" ||
+		s.Previous.Until != now.Add(RotationOverlap) {
 		t.Errorf("the first is %+v, %t", s, ok)
 	}
 	if again, _ := first.WithSecret("github", "a", now).SecretOf("github"); again.Previous.Secret != "" {

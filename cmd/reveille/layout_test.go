@@ -224,7 +224,7 @@ var below = map[string][]string{
 	"operator": {"control", "fields", "paging", "refusal", "web"},
 	"native":   {"control", "fields", "refusal", "web"},
 	"ojs":      {"control", "fields", "paging", "refusal", "web"},
-	"outbox":   {"control", "fields", "refusal", "web"},
+	"outbox":   {"control", "fields", "paging", "refusal", "web"},
 }
 
 // The packages of httpapi that know no HTTP, and what they do not import.

@@ -111,7 +111,7 @@ func (c *cli) payload() ([]byte, error) {
 		if err != nil {
 			return nil, fmt.Errorf("--data: %w", err)
 		}
-		defer f.Close()
+		defer func() { _ = f.Close() }()
 		from, in = printable(name), f
 	case c.outbox.data != "-":
 		from, in = "", strings.NewReader(c.outbox.data)

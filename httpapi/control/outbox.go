@@ -49,8 +49,8 @@ type OutboxStore interface {
 	CountEvents(ctx context.Context, partition int) (fsm.OutboxCount, error)
 	// OutboxHours returns what became of the events of a partition, from an hour through another one.
 	OutboxHours(ctx context.Context, partition int, first, last int64) (map[fsm.OutboxHour]fsm.OutboxTally, error)
-	// OutboxConfig returns how events are delivered. ChangeOutboxConfig changes it in one step, and returns it as it was
-	// and as it is.
+	// OutboxConfig returns how events are delivered. ChangeOutboxConfig changes it in one step, and returns it as it
+	// was and as it is.
 	OutboxConfig(ctx context.Context) (fsm.OutboxConfig, error)
 	ChangeOutboxConfig(
 		ctx context.Context, change func(fsm.OutboxConfig) (fsm.OutboxConfig, error),
@@ -164,8 +164,8 @@ func (o *Outbox) HandOver(ctx context.Context, e fsm.OutboxEvent) (Handed, error
 	return h, err
 }
 
-// kept returns the event if the store keeps it, which is refused if it differs. The store may have lost its key, and the
-// key must not go to another event then.
+// kept returns the event if the store keeps it, which is refused if it differs. The store may have lost its key. Then
+// the key must not go to another event.
 func (o *Outbox) kept(
 	ctx context.Context, e fsm.OutboxEvent, asked map[string]string,
 ) (h Handed, there bool, err error) {

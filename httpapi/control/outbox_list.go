@@ -28,7 +28,8 @@ type OutboxQuery struct {
 }
 
 func (q OutboxQuery) matches(e fsm.OutboxEntry) bool {
-	return (q.Status == "" || q.Status == e.OutboxState.Status) && (q.Provider == "" || q.Provider == e.Event.Provider) &&
+	return (q.Status == "" || q.Status == e.OutboxState.Status) &&
+		(q.Provider == "" || q.Provider == e.Event.Provider) &&
 		(q.Type == "" || q.Type == e.Event.Type) && (q.Host == "" || hasHost(e.Event.Target, q.Host))
 }
 

@@ -44,8 +44,9 @@ func (f *Face) bodyOf(h control.Handed, payload string) event {
 		ID: e.ID, Key: e.Key, Provider: orNull(e.Provider), Type: e.Type, Payload: json.RawMessage(payload),
 		Target: e.Target,
 		Status: h.OutboxState.Status, Attempts: h.OutboxState.Attempts,
-		MaxAttempts: f.Outbox.Config().Most(e), NextRetryAt: millis(h.NextRetryAt), LastAttemptAt: millis(h.LastAttemptAt),
-		LastError: orNull(h.LastError), LastStatus: orNull(h.LastStatus), DeliveredAt: millis(h.DeliveredAt),
+		MaxAttempts: f.Outbox.Config().Most(e), NextRetryAt: millis(h.NextRetryAt),
+		LastAttemptAt: millis(h.LastAttemptAt),
+		LastError:     orNull(h.LastError), LastStatus: orNull(h.LastStatus), DeliveredAt: millis(h.DeliveredAt),
 		CreatedAt: e.CreatedAt, ExpiresAt: millis(h.ExpiresAt), Metadata: e.Metadata, ReplayOf: orNull(e.ReplayOf),
 	}
 	for _, t := range h.Tries {

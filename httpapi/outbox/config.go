@@ -102,7 +102,8 @@ func (f *Face) patched(c fsm.OutboxConfig, o web.Object) (fsm.OutboxConfig, erro
 		case given && n.least == n.most && value != n.least:
 			return c, refusal.New(fsm.CodeInvalidRequest, "%s is always %d", n.name, n.least)
 		case given && (value < n.least || value > n.most):
-			return c, refusal.New(fsm.CodeInvalidRequest, "%s must be a whole number from %d to %d", n.name, n.least, n.most)
+			return c, refusal.New(fsm.CodeInvalidRequest, "%s must be a whole number from %d to %d", n.name, n.least,
+				n.most)
 		case given:
 			*n.value = value
 		}

@@ -34,8 +34,9 @@ func TestEventsAreListedTheLatestFirst(t *testing.T) {
 	var ids []string
 	for i := range 40 {
 		ids = append(ids, keep(h, i, fsm.OutboxEvent{
-			Target: fmt.Sprintf("https://w%d.example:8443/hook?key=secret", i%2), Provider: []string{"", "github"}[i%4/2],
-			Type: fmt.Sprintf("e%d", i%3), Payload: "1",
+			Target:   fmt.Sprintf("https://w%d.example:8443/hook?key=secret", i%2),
+			Provider: []string{"", "github"}[i%4/2],
+			Type:     fmt.Sprintf("e%d", i%3), Payload: "1",
 		}))
 	}
 	for _, i := range []int{3, 17} {
@@ -95,7 +96,8 @@ func TestEventsAreListedTheLatestFirst(t *testing.T) {
 	} {
 		h.Want(h.API(http.MethodGet, path, ""), http.StatusBadRequest, fsm.CodeInvalidRequest, want)
 	}
-	if a := h.API(http.MethodGet, "/webhooks/dlq", ""); a.Status != http.StatusOK || len(ports.RowsOf(a, "events")) != 0 {
+	a := h.API(http.MethodGet, "/webhooks/dlq", "")
+	if a.Status != http.StatusOK || len(ports.RowsOf(a, "events")) != 0 {
 		t.Errorf("the dead are %s", a.Text)
 	}
 }
@@ -158,7 +160,8 @@ func TestStatisticsCountWhatHappened(t *testing.T) {
 		t.Errorf("of a provider they are %+v", s)
 	}
 	for query, want := range map[string]string{
-		"hours=0": "hours must be", "hours=169": "hours must be", "hours=x": "hours must be", "day=1": "not a parameter",
+		"hours=0": "hours must be", "hours=169": "hours must be", "hours=x": "hours must be",
+		"day=1": "not a parameter",
 	} {
 		h.Want(h.API(http.MethodGet, "/webhooks/stats?"+query, ""), http.StatusBadRequest, fsm.CodeInvalidRequest, want)
 	}

@@ -86,7 +86,8 @@ func (f *Face) stats(c echo.Context) error {
 	defer cancel()
 	s, err := f.Outbox.Stats(ctx, hours, query.Get("provider"))
 	body := statsBody{
-		Statuses: s.Statuses, WaitingSince: millis(s.WaitingSince), Since: s.From.UnixMilli(), Total: tallyBodyOf(s.Total),
+		Statuses: s.Statuses, WaitingSince: millis(s.WaitingSince), Since: s.From.UnixMilli(),
+		Total:     tallyBodyOf(s.Total),
 		Providers: []providerBody{}, Hours: []hourBody{},
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.Providers)) {

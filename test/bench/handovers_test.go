@@ -8,11 +8,11 @@ const handedToPush = 0.6
 // handOvers measures what it takes from a hand-over to the receiver of its event.
 func handOvers(b *bench) {
 	t := b.table("Hand-over → event received",
-		fmt.Sprintf("Each target has one client: hand over one event of %d bytes, wait until it was received and answered, "+
-			"and again. %d × %s each; the systems take turns. The floor and \"gateway\" have a stream for each target, "+
-			"to which the event is appended, and push it.", len(eventsOf(0, 1))-2, b.rounds, b.span),
-		"targets", "system", "events/s", "p50", "p99", "lost", "events/s ÷ push", "p50 ÷ push", "CPU s per 1,000 events",
-		"Redis", "stream server")
+		fmt.Sprintf("Each target has one client: hand over one event of %d bytes, wait until it was received and "+
+			"answered, and again. %d × %s each; the systems take turns. The floor and \"gateway\" have a stream for "+
+			"each target, to which the event is appended, and push it.", len(eventsOf(0, 1))-2, b.rounds, b.span),
+		"targets", "system", "events/s", "p50", "p99", "lost", "events/s ÷ push", "p50 ÷ push",
+		"CPU s per 1,000 events", "Redis", "stream server")
 	for _, n := range b.pushStreams {
 		systems := []system{floor, gateway, handed}
 		all := b.byTurns(systems, func(w *world) measured {

@@ -45,8 +45,8 @@ type outboxEvent struct {
 type outboxTarget struct {
 	*httptest.Server
 	mu sync.Mutex
-	// came are the headers and bodies of the deliveries. fails is how many are answered with 503 before that. If held is
-	// set, answers wait until it is open.
+	// came are the headers and bodies of the deliveries. fails is how many are answered with 503 before that. If held
+	// is set, answers wait until it is open.
 	came  []http.Header
 	texts []string
 	fails int

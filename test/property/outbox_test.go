@@ -41,7 +41,8 @@ var brokenOutbox = []harness.BrokenScript{
 	},
 	{
 		Name: "what has expired early is new", File: "redisstore/lua/take_event.lua",
-		Old: "if ARGV[A + 6] <= placed and (not replays or delivered_at == '0') then return unchanged('0') end", New: "",
+		Old: "if ARGV[A + 6] <= placed and (not replays or delivered_at == '0') then return unchanged('0') end",
+		New: "",
 	},
 	{
 		Name: "all events are kept alike", File: "redisstore/lua/lib.lua",

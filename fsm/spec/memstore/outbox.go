@@ -236,7 +236,9 @@ func (s *Store) OutboxHours(
 ) (hours map[fsm.OutboxHour]fsm.OutboxTally, err error) {
 	err = s.call(ctx, func(t *tx) error {
 		hours = maps.Clone(t.partitions[partition].hours)
-		maps.DeleteFunc(hours, func(h fsm.OutboxHour, _ fsm.OutboxTally) bool { return h.Hour < first || h.Hour > last })
+		maps.DeleteFunc(hours, func(h fsm.OutboxHour, _ fsm.OutboxTally) bool {
+			return h.Hour < first || h.Hour > last
+		})
 		return nil
 	}, "OutboxHours", partition)
 	return hours, err
