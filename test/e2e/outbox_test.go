@@ -63,6 +63,9 @@ func newOutboxTarget(t *testing.T) *outboxTarget {
 }
 
 func (o *outboxTarget) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodPost { // it is asked for its consent
+		return
+	}
 	body, _ := io.ReadAll(r.Body)
 	o.mu.Lock()
 	o.came, o.texts = append(o.came, r.Header), append(o.texts, string(body))
