@@ -136,22 +136,19 @@ type OutboxEntry struct {
 // others. A list has the events in the order in which they were handed over.
 type OutboxList string
 
-// The lists.
-const (
-	OutboxOpen          OutboxList = "open"
-	OutboxDeliveredList            = OutboxList(OutboxDelivered)
-	OutboxDeadList                 = OutboxList(OutboxDead)
-	OutboxCancelledList            = OutboxList(OutboxCancelled)
-)
+// OutboxOpen is the list of those that are not over.
+const OutboxOpen OutboxList = "open"
 
 // OutboxListsOf returns the lists that may have an event of a status; all for an empty one. Only an event whose
 // consumer is gone with its stream is over and still on the list OutboxOpen.
 func OutboxListsOf(s OutboxStatus) []OutboxList {
 	switch {
 	case s == "":
-		return []OutboxList{OutboxOpen, OutboxDeliveredList, OutboxDeadList, OutboxCancelledList}
+		return []OutboxList{
+			OutboxOpen, OutboxList(OutboxDelivered), OutboxList(OutboxDead), OutboxList(OutboxCancelled),
+		}
 	case s == OutboxCancelled:
-		return []OutboxList{OutboxCancelledList}
+		return []OutboxList{OutboxList(s)}
 	case s.Over():
 		return []OutboxList{OutboxOpen, OutboxList(s)}
 	}

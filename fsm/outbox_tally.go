@@ -81,7 +81,7 @@ type OutboxHour struct {
 // OutboxHourOf returns the hour of a time.
 func OutboxHourOf(at time.Time) int64 { return at.UnixMilli() / time.Hour.Milliseconds() }
 
-// OutboxCount counts the events of some lists by their present status.
+// OutboxCount counts the events of a partition by their present status.
 type OutboxCount struct {
 	Statuses map[OutboxStatus]int64
 	// Oldest is the first event that is not over; empty if there is none.

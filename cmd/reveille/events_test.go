@@ -30,7 +30,7 @@ const (
 		`"target_url":"https://w.example/hook?k=s","status":"pending","attempts":0,"max_attempts":5,` +
 		`"created_at":1795273200000}`
 	deadAnswer = `{"id":"whe_17_b","idempotency_key":"idk_1","provider":"github","event_type":"push",` +
-		`"payload":{"ref":"main"},"target_url":"https://w.example/hook?k=hunter2","status":"dead_letter",` +
+		`"payload":{"ref":"main"},"target_url":"https://w.example/hook?k=hunter2@x","status":"dead_letter",` +
 		`"attempts":2,"max_attempts":2,"next_retry_at":null,"last_attempt_at":1795274340000,` +
 		`"last_error":"status 503\u001b[31m","last_status_code":503,"delivered_at":null,"created_at":1795273200000,` +
 		`"expires_at":null,"metadata":{"a":"b"},"replay_of":"whe_17_a"}`
@@ -292,6 +292,9 @@ func TestCommandsOfEventsSayWhatIsWrong(t *testing.T) {
 		{[]string{"events", "replay"}, 0, "", "usage: reveille events", 2},
 		{[]string{"events", "a", "b"}, 0, "", "usage: reveille events", 2},
 		{[]string{"events", "cancel", "a", "--status=pending"}, 0, "", "the filters are for the list", 2},
+		{[]string{"events", "a", "--since=1h"}, 0, "", "events a: the filters are for the list", 2},
+		{[]string{"events", "stats", "--type=x"}, 0, "", "only --hours and --provider are for it", 2},
+		{[]string{"events", "--hours=3"}, 0, "", "--hours is for stats", 2},
 		{[]string{"events", "replay", "a", "b", "--key=k"}, 0, "", "--key is for the replay of one event", 2},
 	} {
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

@@ -21,10 +21,10 @@ const eventsArgs = "[ID|replay ID…|cancel ID…|stats]"
 var eventsCommand = command{
 	name: "events", args: eventsArgs, most: -1,
 	does: "list events for direct delivery, show one, deliver some again, cancel some, or count them",
-	about: "They are the events of reveille send and of its API; the latest come first. STATUS is pending, " +
-		"delivering, delivered,\nretrying, dead_letter (no further attempt follows) or cancelled. replay makes a new " +
-		"event of one that is over. cancel is\nfor one that waits, or is dead. stats counts what became of events in " +
-		"the last hours, by provider.",
+	about: "They are the events of reveille send and of direct deliveries; the latest come first. STATUS is " +
+		"pending,\ndelivering, delivered, retrying, dead_letter (no further attempt follows) or cancelled. replay " +
+		"makes a new event\nof one that is over. cancel is for one that waits, or is dead. stats counts what became " +
+		"of events in the last hours,\nby provider.",
 	flags: func(c *cli, f *flag.FlagSet) {
 		asksAPI(c, f)
 		paged(c, f)
@@ -86,10 +86,19 @@ func (c *cli) events(ctx context.Context, args []string) error {
 	switch {
 	case slices.Contains(args, ""): // a variable of a shell that is not set
 		return wrong
+	case len(args) == 0 && (c.outbox.hours != 0 || c.outbox.key != ""):
+		return usageError{"events: --hours is for stats, and --key for replay"}
 	case len(args) == 0:
 		return c.listEvents(ctx)
 	case args[0] == "stats" && len(args) == 1:
+		provider := c.outbox.provider
+		if c.outbox.provider = ""; c.filters() != "" || c.cursor != "" || c.outbox.key != "" {
+			return usageError{"events stats: only --hours and --provider are for it"}
+		}
+		c.outbox.provider = provider
 		return c.countEvents(ctx)
+	case c.filters() != "" || c.cursor != "" || c.outbox.hours != 0:
+		return usageError{"events " + printable(args[0]) + ": the filters are for the list"}
 	case args[0] == "replay" && len(args) > 1, args[0] == "cancel" && len(args) > 1:
 		return c.changeEvents(ctx, args[0], args[1:])
 	case args[0] != "replay" && args[0] != "cancel" && len(args) == 1:
@@ -113,10 +122,17 @@ func (c *cli) listEvents(ctx context.Context) error {
 	for _, e := range body.Events {
 		rows = append(rows, []string{
 			e.ID, string(e.Status), fmt.Sprintf("%d/%d", e.Attempts, e.MaxAttempts), e.Type, e.Provider,
-			cut(redact(e.Target), targetWidth), relative(ofMillis(e.CreatedAt), c.now()), cut(e.LastError, errorWidth),
+			cut(shownTarget(e.Target), targetWidth), relative(ofMillis(e.CreatedAt), c.now()),
+			cut(e.LastError, errorWidth),
 		})
 	}
 	return c.rows(rows, "events", body.Next)
+}
+
+// shownTarget returns a target without its query, which may hold a secret. A target has no user and password.
+func shownTarget(target string) string {
+	target, _, query := strings.Cut(target, "?")
+	return target + when(query, "?…")
 }
 
 // targetWidth bounds the characters of a URL in a table of events.
@@ -131,7 +147,7 @@ func (c *cli) oneEvent(ctx context.Context, id string) error {
 	return c.fields([][]string{
 		{"event", e.ID},
 		{"status", string(e.Status)},
-		{"target", redact(e.Target)},
+		{"target", shownTarget(e.Target)},
 		{"type", e.Type},
 		{"provider", e.Provider},
 		{"attempts", fmt.Sprintf("%d of %d", e.Attempts, e.MaxAttempts)},
@@ -151,10 +167,7 @@ func (c *cli) oneEvent(ctx context.Context, id string) error {
 
 // changeEvents replays or cancels events, one by one.
 func (c *cli) changeEvents(ctx context.Context, change string, ids []string) error {
-	switch {
-	case c.filters() != "" || c.cursor != "":
-		return usageError{"events " + change + ": name the events; the filters are for the list"}
-	case c.outbox.key != "" && (change == "cancel" || len(ids) > 1):
+	if c.outbox.key != "" && (change == "cancel" || len(ids) > 1) {
 		return usageError{"events " + change + ": --key is for the replay of one event"}
 	}
 	for _, id := range ids {

@@ -77,11 +77,16 @@ func readQuery(get func(string) string) (q control.OutboxQuery, err error) {
 const maxMillis = 9_999_999_999_999
 
 // readTime reads a time in milliseconds since 1970, as in the fields of an event, or as in the lists of the operator.
-func readTime(name, text string) (time.Time, error) {
-	if n, err := strconv.ParseInt(text, 10, 64); err == nil && n > 0 && n <= maxMillis {
-		return time.UnixMilli(n), nil
+func readTime(name, text string) (at time.Time, err error) {
+	if n, bad := strconv.ParseInt(text, 10, 64); bad == nil && n > 0 {
+		at = time.UnixMilli(n)
+	} else {
+		at, err = paging.Time(name, text)
 	}
-	return paging.Time(name, text)
+	if err == nil && at.UnixMilli() > maxMillis {
+		err = refusal.New(fsm.CodeInvalidRequest, "%s must be a time before the year 2286", name)
+	}
+	return at, err
 }
 
 // withoutQuery returns a URL as lists show it. Its query may hold a secret.

@@ -86,13 +86,14 @@ func TestEventsAreListedTheLatestFirst(t *testing.T) {
 		}
 	}
 	for path, want := range map[string]string{
-		"/webhooks/events?state=pending":        "not a parameter of this list",
-		"/webhooks/dlq?status=pending":          "not a parameter of this list",
-		"/webhooks/events?status=failed":        "status must be one of pending, delivering",
-		"/webhooks/events?since=1h":             "since must be a time",
-		"/webhooks/events?until=10000000000000": "until must be a time",
-		"/webhooks/events?limit=0":              "limit must be a number",
-		"/webhooks/events?cursor=bm90aGluZw":    "cursor must be the next of an earlier answer",
+		"/webhooks/events?state=pending":              "not a parameter of this list",
+		"/webhooks/dlq?status=pending":                "not a parameter of this list",
+		"/webhooks/events?status=failed":              "status must be one of pending, delivering",
+		"/webhooks/events?since=1h":                   "since must be a time",
+		"/webhooks/events?until=10000000000000":       "until must be a time before",
+		"/webhooks/events?since=6000-01-01T00:00:00Z": "since must be a time before",
+		"/webhooks/events?limit=0":                    "limit must be a number",
+		"/webhooks/events?cursor=bm90aGluZw":          "cursor must be the next of an earlier answer",
 	} {
 		h.Want(h.API(http.MethodGet, path, ""), http.StatusBadRequest, fsm.CodeInvalidRequest, want)
 	}
