@@ -123,6 +123,7 @@ func (r *rates) fetch(ctx context.Context, g *gate) error {
 		g.want = g.want/2 - g.free
 	}
 	g.want = max(1, min(g.want, g.limits[len(g.limits)-1].Share()))
+	g.free = 0 // what was not used is over, and nothing waits for it
 	call, limits, asked := make(chan struct{}), g.limits, time.Now()
 	most := max(g.want, g.waiting())
 	g.call = call

@@ -127,9 +127,7 @@ func (r *rates) hold(g *gate, a *attempt, late bool) bool {
 	default:
 		r.put(g, w, late)
 	}
-	if g.free == 0 {
-		r.plan(g, time.Until(g.opens))
-	}
+	r.plan(g, time.Until(g.opens))
 	pace := g.pace
 	for _, l := range g.limits {
 		pace = max(pace, l.Interval())

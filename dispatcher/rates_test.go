@@ -485,6 +485,36 @@ func TestAStoreThatDoesNotAnswerForARate(t *testing.T) {
 	})
 }
 
+// TestATurnThatWasNotUsedStopsNoGate has a turn left over when Redis does not answer for the next one. What waits then
+// comes up once Redis answers again.
+func TestATurnThatWasNotUsedStopsNoGate(t *testing.T) {
+	withRate(t, func(r *rated) {
+		f := r.start(0)
+		sub := r.subscribe("a", hostA, 600)
+		r.events(f, sub, 1) // takes two turns, and uses one
+		pass(fsm.Limit{Rate: sub.Rate}.Keep())
+		away := func(err error) {
+			r.store.mu.Lock()
+			defer r.store.mu.Unlock()
+			r.store.err = func(op string) error {
+				if op == "TakeTurns" {
+					return err
+				}
+				return nil
+			}
+		}
+		away(fsm.ErrUnavailable)
+		f.Deliver(r.store.event(sub, "/a/later", "0001"))
+		pass(time.Minute)
+		away(nil)
+		pass(time.Minute)
+		if came := r.to(hostA); len(came) != 2 {
+			r.t.Errorf("%d deliveries came", len(came))
+		}
+		f.stop()
+	})
+}
+
 // TestWhatIsDeliveredAgainYieldsAtAGate holds that replays and asides have one of four turns while others wait.
 func TestWhatIsDeliveredAgainYieldsAtAGate(t *testing.T) {
 	r, g := &rates{}, &gate{places: map[deliveryKey]*list.Element{}}
