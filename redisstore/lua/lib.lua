@@ -1242,10 +1242,9 @@ local function forget_expired(id)
   if not placed then return true end
   redis.call('ZREM', events_of(status), placed)
   redis.call('ZREM', P .. 'events:open', placed) -- a version without lists may have delivered it
-  local left = tonumber(string.sub(placed, 1, 13)) + OUTBOX_RETENTION - now
-  if left > 0 then
+  if tonumber(string.sub(placed, 1, 13)) + OUTBOX_RETENTION > now then
     redis.call('HSET', key, 'status', 'expired', 'placed', placed, 'delivered', delivered_at)
-    redis.call('PEXPIRE', key, int(left))
+    redis.call('PEXPIRE', key, OUTBOX_RETENTION)
   end
   return true
 end

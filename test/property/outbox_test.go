@@ -88,7 +88,7 @@ func (h *history) takes(wake fsm.Delivery) string {
 	if h.calls%3 == 0 {
 		e.Provider, e.RetentionMs = "p", 2*24*time.Hour.Milliseconds()
 	}
-	if h.calls%3 == 1 {
+	if h.calls%3 == 1 || wake.Replay {
 		e.ID = fsm.NewOutboxID(0, "ff")
 	}
 	got, err := h.store.TakeEvent(h.ctx, wake.Ref(), e, wake.Replay)
