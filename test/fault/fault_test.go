@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -115,8 +116,13 @@ func chosenSeed(t *testing.T) uint64 {
 	return seed
 }
 
+// worlds has a place for each world that there may be at once: one keeps a core busy.
+var worlds = make(chan struct{}, runtime.NumCPU())
+
 // play plays one scenario in a world of its own.
 func play(t *testing.T, s scenario, seed uint64, span time.Duration) result {
+	worlds <- struct{}{}
+	defer func() { <-worlds }()
 	r := result{Scenario: s.name, Err: "its world could not be set up or broke down, see above"}
 	began := time.Now()
 	progress("%s: begins (%s)", s.name, span)

@@ -108,6 +108,7 @@ func newWorld(t testing.TB, seed uint64, o options) *world {
 	for i := range replicas {
 		w.startReplica(i, o)
 	}
+	w.busy.Go(w.watchMachine)
 	w.startWorkers()
 	w.startReceivers()
 	w.startOperator()
@@ -120,6 +121,18 @@ func newWorld(t testing.TB, seed uint64, o options) *world {
 func (w *world) stop() {
 	w.end()
 	w.busy.Wait()
+}
+
+// standstill is after how long without running the machine is at fault: answers may take pushReport.
+const standstill = pushReport / 2
+
+// watchMachine marks when the machine stood still: what was on its way then came too late, and no scenario has meant it.
+func (w *world) watchMachine() {
+	for last := time.Now(); w.pause(standstill / 10); last = time.Now() {
+		if time.Since(last) > standstill {
+			w.journal.mark(answersLost, last, time.Now())
+		}
+	}
 }
 
 func (w *world) startRedis(o options) {
