@@ -10,7 +10,8 @@ import (
 )
 
 // pauseStep is the least time before a delivery of a stopped subscription is looked at again. On average, half of it
-// comes on top. A resumption releases the deliveries, so nothing waits for this.
+// comes on top. A resumption releases the deliveries, so nothing waits for this. The store makes up for a resumption
+// that Redis has lost.
 const pauseStep = 5 * time.Minute
 
 // allowSubscription holds a delivery back while its subscription is stopped: an operator has paused it, or its endpoint

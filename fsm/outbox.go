@@ -29,6 +29,11 @@ type OutboxEvent struct {
 	Metadata json.RawMessage `json:"metadata,omitempty"`
 	// CreatedAt is when it was handed over, in milliseconds since 1970, by the clock of the replica that took it.
 	CreatedAt int64 `json:"created_at"`
+	// DeliverAt is when the event is delivered at the earliest, in milliseconds since 1970. It lies after CreatedAt, or
+	// is 0 for at once.
+	DeliverAt int64 `json:"deliver_at,omitempty"`
+	// Released says of the event as it lies in its stream that it was put there when its DeliverAt had come.
+	Released bool `json:"released,omitempty"`
 	// Digest is of all that the client has asked for.
 	Digest string `json:"digest,omitempty"`
 	// Payload is the body of each delivery, JSON. It is a text here, because stream servers may write JSON anew.
@@ -40,9 +45,12 @@ func (e OutboxEvent) Retention() time.Duration {
 	return cmp.Or(time.Duration(e.RetentionMs)*time.Millisecond, OutboxRetention)
 }
 
+// Begins is from when on the event is delivered.
+func (e OutboxEvent) Begins() time.Time { return time.UnixMilli(max(e.CreatedAt, e.DeliverAt)) }
+
 // ExpiredUnseen says whether an event that the store does not keep may have been delivered and expired.
 func (e OutboxEvent) ExpiredUnseen(now time.Time) bool {
-	return !time.UnixMilli(e.CreatedAt).Add(max(e.Retention(), OutboxRetention)).After(now)
+	return !e.Begins().Add(max(e.Retention(), OutboxRetention)).After(now)
 }
 
 // OutboxStatus is what has become of an OutboxEvent (delivery semantics, Delivery Flow).
@@ -62,7 +70,7 @@ const (
 	// OutboxCancelled: a client has cancelled it before it was delivered.
 	OutboxCancelled OutboxStatus = "cancelled"
 	// OutboxExpired is the status of a record whose event is not kept any more, and may lie in its stream once more.
-	// Only the time of its hand-over and DeliveredAt are left of it. Clients never see it.
+	// Only its times and DeliveredAt are left of it. Clients never see it.
 	OutboxExpired OutboxStatus = "expired"
 )
 
@@ -101,6 +109,8 @@ type OutboxRecord struct {
 	LastStatus int
 	// Tries are the last attempts whose result is known, MaxOutboxTries at most.
 	Tries []OutboxTry
+	// Delayed says that the event waits for its DeliverAt. It is put into its stream again then.
+	Delayed bool
 }
 
 // OutboxTry is an attempt to deliver an event. Error and Status are as LastError and LastStatus; Error is empty for the
@@ -131,6 +141,12 @@ type OutboxEntry struct {
 	OutboxRecord
 	OutboxState
 }
+
+// OutboxFill is how many events of a partition are not over, and how many are dead. Neither go by themselves.
+type OutboxFill struct{ Open, Dead int64 }
+
+// Full says whether no further event can be handed over.
+func (f OutboxFill) Full() bool { return f.Open+f.Dead >= MaxOutboxEvents }
 
 // OutboxList names the lists that the store keeps of the events: of those that are over by their status, and of all
 // others. A list has the events in the order in which they were handed over.
@@ -275,6 +291,8 @@ const (
 	OutboxReserved = 24 * time.Hour
 	// MaxOutboxTries bounds OutboxRecord.Tries.
 	MaxOutboxTries = 20
+	// MaxOutboxEvents bounds an OutboxFill.
+	MaxOutboxEvents = 100_000
 	// MaxOutboxTargets bounds the targets that events are handed over for.
 	MaxOutboxTargets = 10_000
 )

@@ -171,6 +171,11 @@ func (s Subscription) Equal(o Subscription) bool {
 // Stopped says whether nothing is delivered until the subscription is resumed.
 func (s Subscription) Stopped() bool { return s.Paused || s.Retired }
 
+// MayHaveResumed says whether a resumption, or a consent, may have ended what its deliveries waited for.
+func (s Subscription) MayHaveResumed() bool {
+	return !s.Stopped() && (s.Revision > 0 || s.Consent.State != "")
+}
+
 // Resumed is the subscription once it is resumed.
 func (s Subscription) Resumed() Subscription {
 	s.Paused, s.Retired = false, false

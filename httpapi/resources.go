@@ -26,13 +26,9 @@ func (s *Service) resources() []web.Resource {
 			DeliveryLog: s.cfg.DeliveryLog, FromNoPage: s.fromNoPage,
 		}).Resources()
 	}
-	if s.cfg.Outbox != "" {
+	if s.outbox != nil {
 		table = append(table, (&outbox.Face{
-			Outbox: &control.Outbox{
-				Control: s.control, Store: s.cfg.Store, Server: s.cfg.OutboxServer, Writes: s.cfg.Streams,
-				Root: s.cfg.Outbox,
-			},
-			Bodies: s.bodies, Targets: s.cfg.Targets, FromNoPage: s.fromNoPage,
+			Outbox: s.outbox, Bodies: s.bodies, Targets: s.cfg.Targets, FromNoPage: s.fromNoPage,
 		}).Resources()...)
 	}
 	table = append(table, s.native.Resources()...)

@@ -130,7 +130,7 @@ type Config struct {
 	Pprof bool
 }
 
-// Service answers both ports. It is safe for concurrent use and has no goroutine of its own.
+// Service answers both ports. It is safe for concurrent use and has no goroutine of its own but Run.
 type Service struct {
 	cfg     Config
 	log     *zap.Logger
@@ -141,6 +141,8 @@ type Service struct {
 	control *control.Service
 	fields  fields.Reader
 	native  *native.Face
+	// outbox is nil without direct deliveries.
+	outbox *control.Outbox
 	// operatorName is the host name of Config.OperatorAddr; empty for none.
 	operatorName string
 	api          *echo.Echo
@@ -200,6 +202,11 @@ func New(cfg Config) (*Service, error) {
 	if cfg.Gateway {
 		s.gateway = newGateway(cfg, s.metrics)
 	}
+	if cfg.Outbox != "" {
+		s.outbox = &control.Outbox{
+			Control: s.control, Store: cfg.Store, Server: cfg.OutboxServer, Writes: cfg.Streams, Root: cfg.Outbox,
+		}
+	}
 	s.table = s.resources()
 	s.api, s.operator = s.newAPI(), s.newOperator()
 	return s, nil
@@ -228,6 +235,15 @@ func (s *Service) OperatorServer(addr string) *http.Server {
 		WriteTimeout: operatorWriteTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: MaxHeader,
 		ErrorLog: s.cfg.ErrorLog,
 	}
+}
+
+// Run does what no request asks for, until ctx is done: it has delayed events delivered.
+func (s *Service) Run(ctx context.Context) error {
+	if s.outbox != nil {
+		return s.outbox.Run(ctx)
+	}
+	<-ctx.Done()
+	return nil
 }
 
 // Close closes the idle connections to upstream. It is called after the servers were shut down.

@@ -62,6 +62,8 @@ func (k keys) limits(limits []fsm.Limit) (names []string) {
 
 func (k keys) watched(p int) string { return k.partition(p) + "watched" }
 func (k keys) due(p int) string     { return k.partition(p) + "due" }
+func (k keys) delayed(p int) string { return k.partition(p) + "delayed" }
+func (k keys) metaOf(p int) string  { return k.partition(p) + "meta" }
 func (k keys) lease(p int) string   { return k.partition(p) + "lease" }
 
 // droppingIn names the hash of deleted subscriptions that have data left in a partition.

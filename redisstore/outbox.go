@@ -109,7 +109,7 @@ func (s *Store) AcceptEvent(
 		return false, err
 	}
 	r := s.run(ctx, scriptAcceptEvent, s.PartitionOf(stream), e.ID, text, placeOf(e), e.Provider,
-		e.Retention().Milliseconds(), stream, consumer)
+		e.Retention().Milliseconds(), e.DeliverAt, stream, consumer)
 	return r.yes(), r.err()
 }
 
@@ -130,7 +130,8 @@ func (s *Store) TakeEvent(
 		return false, err
 	}
 	took := s.run(ctx, scriptTakeEvent, s.PartitionOf(r.Consumer.Home), r.Consumer.ID, r.Epoch, r.WakeID, r.Handed,
-		e.ID, text, placeOf(e), e.Provider, e.Retention().Milliseconds(), r.Consumer.Home, e.CreatedAt, flag(replay))
+		e.ID, text, placeOf(e), e.Provider, e.Retention().Milliseconds(), e.DeliverAt, r.Consumer.Home, flag(replay),
+		flag(e.Released))
 	return took.yes(), took.err()
 }
 
@@ -165,7 +166,7 @@ func (s *Store) OutboxEvent(ctx context.Context, id string) (e fsm.OutboxEntry, 
 	if err != nil {
 		return e, fsm.ErrNotFound
 	}
-	list, err := s.OutboxEvents(ctx, partition, []string{id})
+	list, _, err := s.OutboxEvents(ctx, partition, []string{id})
 	if err == nil && len(list) == 0 {
 		err = fsm.ErrNotFound
 	}
@@ -178,20 +179,23 @@ func (s *Store) OutboxEvent(ctx context.Context, id string) (e fsm.OutboxEntry, 
 // OutboxEvents implements control.OutboxStore.
 func (s *Store) OutboxEvents(
 	ctx context.Context, partition int, ids []string,
-) (list []fsm.OutboxEntry, err error) {
+) (list []fsm.OutboxEntry, fill fsm.OutboxFill, err error) {
 	args := make([]any, len(ids))
 	for i, id := range ids {
 		args[i] = id
 	}
 	r := s.run(ctx, scriptReadEvents, partition, args...)
-	r.each(func(l *reply) {
-		l.list(func(l *reply) {
-			if len(l.items) > 0 {
-				list = append(list, l.outboxEntry())
-			}
-		})
+	r.list(func(l *reply) {
+		fill.Open, fill.Dead = l.int(), l.int()
+		for len(l.items) > 0 && l.bad == nil {
+			l.list(func(l *reply) {
+				if len(l.items) > 0 {
+					list = append(list, l.outboxEntry())
+				}
+			})
+		}
 	})
-	return list, r.err()
+	return list, fill, r.err()
 }
 
 // outboxEntry reads what lua/read_events.lua returns of an event.
@@ -203,7 +207,8 @@ func (r *reply) outboxEntry() (e fsm.OutboxEntry) {
 	e.Stream, e.OutboxRecord.Status = r.text(), word(r, fsm.OutboxStatuses)
 	e.OutboxRecord.Attempts, e.Consumer, e.Place = int(r.int()), r.text(), r.text()
 	e.LastAttemptAt, e.DeliveredAt = moment(r.int()), moment(r.int())
-	e.LastError, e.LastStatus, e.ExpiresAt, e.Tries = r.text(), int(r.int()), moment(r.int()), r.tries()
+	e.LastError, e.LastStatus, e.Tries = r.text(), int(r.int()), r.tries()
+	e.Delayed, e.ExpiresAt = r.yes(), moment(r.int())
 	by := fsm.OutboxBearer{State: word(r, bearerStates), Sent: r.yes(), Attempt: int(r.int())}
 	by.Deadline, by.Place = moment(r.int()), r.text()
 	e.OutboxState = e.State(by)

@@ -69,6 +69,12 @@ func callers() []caller {
 		sub     = fsm.Subscription{ID: "s", Generation: "g", Pattern: "/**", Webhook: "https://example.com/"}
 		ref     = fsm.DeliveryRef{Consumer: fsm.RefOf("s", "/a"), Epoch: 1, WakeID: "w_1", Attempt: 1}
 	)
+	// kept is an event as lua/read_events.lua returns it.
+	kept := func(text, status, tries, delayed, by string) []any {
+		return []any{int64(0), int64(0), []any{
+			text, "/a", status, "0", "", "", "0", "0", "", "0", tries, delayed, "0", by, "0", "0", "0", "",
+		}}
+	}
 	expires := func(ctx context.Context, s *Store) error {
 		s.ownership.Replace([]int{0})
 		if err := s.rdb.ZAdd(ctx, "rv:{0}:expire", redis.Z{Score: 1, Member: "whe_0_1"}).Err(); err != nil {
@@ -160,10 +166,10 @@ func callers() []caller {
 			_, err := s.OutboxEvent(ctx, "whe_0_1")
 			return err
 		}, []any{
-			[]any{[]any{"{}", "/a", "lost", "0", "", "", "0", "0", "", "0", "0", "", "", "0", "0", "0", ""}},
-			[]any{[]any{"{}", "/a", "pending", "0", "", "", "0", "0", "", "0", "0", "", "lost", "0", "0", "0", ""}},
-			[]any{[]any{"{}", "/a", "pending", "0", "", "", "0", "0", "", "0", "0", "never", "", "0", "0", "0", ""}},
-			[]any{[]any{"no JSON", "/a", "pending", "0", "", "", "0", "0", "", "0", "0", "", "", "0", "0", "0", ""}},
+			[]any{"many", int64(0)},
+			kept("{}", "lost", "", "0", ""), kept("{}", "pending", "", "0", "lost"),
+			kept("{}", "pending", "never", "0", ""), kept("{}", "pending", "", "7", ""),
+			kept("no JSON", "pending", "", "0", ""),
 		}},
 		{scriptListEvents, func(ctx context.Context, s *Store) error {
 			_, err := s.ListEvents(ctx, fsm.OutboxSpan{Lists: fsm.OutboxListsOf("")}, 1)
@@ -180,6 +186,20 @@ func callers() []caller {
 		{scriptCancelEvent, func(ctx context.Context, s *Store) error {
 			_, err := s.CancelEvent(ctx, "whe_0_1")
 			return err
+		}, []any{int64(7)}},
+		{scriptEndLoss, func(ctx context.Context, s *Store) error {
+			s.ownership.Replace([]int{0})
+			if err := s.rdb.HSet(ctx, "rv:{0}:meta", "unresumed", 1).Err(); err != nil {
+				return err
+			}
+			return s.resumeLost(ctx)
+		}, []any{int64(7)}},
+		{scriptDueEvents, func(ctx context.Context, s *Store) error {
+			_, err := s.DueEvents(ctx, 0, 0, 1)
+			return err
+		}, []any{[]any{int64(7)}}},
+		{scriptReleaseEvent, func(ctx context.Context, s *Store) error {
+			return s.ReleaseEvent(ctx, "whe_0_1", "")
 		}, []any{int64(7)}},
 		{scriptExpiredEvents, expires, []any{[]any{"whe_0_1"}}},
 		{scriptDropKey, expires, []any{int64(7)}},

@@ -186,6 +186,9 @@ func (s *Store) Run(ctx context.Context) error {
 	loops.Go(func() {
 		s.repeat(ctx, boundLettersEvery, nil, s.boundLetters, "bounds of dead letters")
 	})
+	loops.Go(func() {
+		s.repeat(ctx, s.opts.Poll, nil, s.resumeLost, "resumption after a loss")
+	})
 	if s.opts.Outbox {
 		loops.Go(func() { s.repeat(ctx, expireEventsEvery, nil, s.expireEvents, "expiry of delivered events") })
 	}

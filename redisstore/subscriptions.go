@@ -200,7 +200,7 @@ func (s *Store) ResumeSubscription(ctx context.Context, id string) (n int, o fsm
 	err = s.ofSubscription(ctx, scriptResume, sub, func(l *reply) {
 		n += int(l.int())
 		o.Add(l.outcome())
-	})
+	}, flag(false))
 	return n, o, err
 }
 

@@ -13,6 +13,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -31,6 +32,8 @@ var sendCommand = command{
 		f.StringVar(&c.outbox.provider, "provider", "", "the `name` of what the event comes from")
 		f.StringVar(&c.outbox.key, "key", "", "the idempotency `key`; one is made by default")
 		f.IntVar(&c.outbox.attempts, "max-attempts", 0, "most attempts, up to 100; as is configured by default")
+		f.StringVar(&c.outbox.at, "at", "", "deliver it at a `time`, such as 2026-11-30T08:00:00Z")
+		f.DurationVar(&c.outbox.delay, "delay", 0, "deliver it after a `duration`, such as 10m")
 		f.StringVar(&c.outbox.metadata, "metadata", "", "a `JSON` object for yourself; it is not delivered")
 		f.BoolVar(&c.wait, "wait", false, "wait until the event is over, and fail unless it is delivered")
 	},
@@ -39,8 +42,9 @@ var sendCommand = command{
 
 // outboxFlags are the flags of reveille send and reveille events that no other command has.
 type outboxFlags struct {
-	kind, provider, key, data, metadata, status, host string
-	attempts, hours                                   int
+	kind, provider, key, data, metadata, status, host, at string
+	attempts, hours                                       int
+	delay                                                 time.Duration
 }
 
 // The paths of direct deliveries on the API port.
@@ -60,6 +64,8 @@ type eventAsked struct {
 	Key         string          `json:"idempotency_key"`
 	MaxAttempts int             `json:"max_attempts,omitempty"`
 	Metadata    json.RawMessage `json:"metadata,omitempty"`
+	DeliverAt   string          `json:"deliver_at,omitempty"`
+	DelayMs     int64           `json:"delay_ms,omitempty"`
 }
 
 func (c *cli) send(ctx context.Context, args []string) error {
@@ -70,6 +76,8 @@ func (c *cli) send(ctx context.Context, args []string) error {
 		return usageError{"send: --data is missing: JSON, @FILE, or - for standard input"}
 	case c.outbox.metadata != "" && !json.Valid([]byte(c.outbox.metadata)):
 		return usageError{"send: --metadata is not JSON"}
+	case c.outbox.at != "" && c.outbox.delay != 0:
+		return usageError{"send: --at and --delay say the same thing; give one"}
 	case c.wait && c.output == outputJSON:
 		return usageError{"send: --wait shows progress, which --output json does not"}
 	}
@@ -80,6 +88,7 @@ func (c *cli) send(ctx context.Context, args []string) error {
 	asked := eventAsked{
 		Target: args[0], Type: c.outbox.kind, Provider: c.outbox.provider, Key: c.keyOrNew(),
 		MaxAttempts: c.outbox.attempts, Metadata: json.RawMessage(c.outbox.metadata),
+		DeliverAt: c.outbox.at, DelayMs: c.outbox.delay.Milliseconds(),
 	}
 	text, err := json.Marshal(asked)
 	if err != nil {

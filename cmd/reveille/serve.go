@@ -269,6 +269,7 @@ func (p *program) run(ctx context.Context, apiPort, operatorPort net.Listener) e
 		}
 		start(&work, ctx, p.dispatcher.Run)
 		start(&work, ctx, p.tailer.Run)
+		start(&work, ctx, p.api.Run)
 		p.log.Info("started", zap.String("version", programVersion()), zap.String("api", apiPort.Addr().String()),
 			zap.String("operator", operatorPort.Addr().String()))
 		<-ctx.Done()

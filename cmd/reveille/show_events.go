@@ -60,6 +60,7 @@ type shownEvent struct {
 	CreatedAt     int64            `json:"created_at"`
 	ExpiresAt     int64            `json:"expires_at"`
 	Metadata      json.RawMessage  `json:"metadata"`
+	DeliverAt     int64            `json:"deliver_at"`
 	ReplayOf      string           `json:"replay_of"`
 }
 
@@ -67,6 +68,7 @@ type shownEvent struct {
 func (e shownEvent) progress() string {
 	return string(e.Status) + when(e.Attempts > 0, fmt.Sprintf(", %d of %d attempts", e.Attempts, e.MaxAttempts)) +
 		when(e.NextRetryAt > 0, ", the next at "+stamp(ofMillis(e.NextRetryAt))) +
+		when(e.Status == fsm.OutboxPending && e.DeliverAt > 0, ", not before "+stamp(ofMillis(e.DeliverAt))) +
 		when(e.LastError != "", "; "+e.LastError)
 }
 
@@ -152,6 +154,7 @@ func (c *cli) oneEvent(ctx context.Context, id string) error {
 		{"provider", e.Provider},
 		{"attempts", fmt.Sprintf("%d of %d", e.Attempts, e.MaxAttempts)},
 		{"handed over", since(ofMillis(e.CreatedAt), now)},
+		{"not before", stamp(ofMillis(e.DeliverAt))},
 		{"last attempt", since(ofMillis(e.LastAttemptAt), now)},
 		{"last error", e.LastError},
 		{"last status", some(e.LastStatus)},

@@ -36,6 +36,7 @@
 // What an operator or a probe asks for:
 //
 //	Resume           resume.lua
+//	ResumeLost       resume.lua
 //	Revive           lib.lua revive
 //	Retry            retry.lua, and retry_delivery.lua for one wake
 //	Probe            probe_delivery.lua
@@ -62,6 +63,7 @@
 //	EventOver        lib.lua event_over
 //	ExpireEvent      lib.lua forget_expired
 //	CancelEvent      cancel_event.lua
+//	ReleaseEvent     release_event.lua
 //	CountEvent       lib.lua count_event
 //
 // A limit of requests:

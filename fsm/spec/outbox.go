@@ -18,7 +18,8 @@ func ReserveKey(kept fsm.OutboxKey, k fsm.OutboxKey) fsm.OutboxKey {
 // TakeEvent notes that an attempt of a consumer is about to send an event. It says no if the event is over, or if the
 // consumer by brings it, which is at its place: then the event lies in its stream twice. A replay sends what is
 // delivered or dead.
-// If nothing is kept of the event, it is new, unless it was handed over so long ago that it has expired.
+// If nothing is kept of the event, it is new, unless it was handed over so long ago that it has expired. An event whose
+// time has not come is delayed.
 func TakeEvent(
 	kept, fresh fsm.OutboxRecord, c, by fsm.Consumer, now time.Time, replay bool,
 ) (_ fsm.OutboxRecord, deliver bool) {
@@ -40,8 +41,26 @@ func TakeEvent(
 	case e.Status.Over() && !replay, e.Status == fsm.OutboxCancelled, elsewhere:
 		return e, false
 	}
-	e.Status, e.Consumer, e.Place = fsm.OutboxDelivering, c.ID, c.Place()
-	return e, true
+	early := e.Status == fsm.OutboxPending && !fresh.Event.Released && e.Event.DeliverAt > now.UnixMilli()
+	elsewhere = e.Status.Over() && e.Place != c.Place()
+	if replay && e.Event.DeliverAt > 0 && (early || elsewhere) { // it lies in its stream once more
+		return kept, false
+	}
+	e.Consumer, e.Place, e.Delayed = c.ID, c.Place(), early
+	if !early {
+		e.Status = fsm.OutboxDelivering
+	}
+	return e, !early
+}
+
+// ReleaseEvent takes in that the time of a delayed event has come. It lies in its stream again, unless its payload is
+// lost, for this reason: then it is dead.
+func ReleaseEvent(e fsm.OutboxRecord, lost string) fsm.OutboxRecord {
+	if e.Delayed && lost != "" {
+		e.Status, e.LastError = fsm.OutboxDead, lost
+	}
+	e.Delayed = false
+	return e
 }
 
 // EventFailed notes why an attempt to send an event has failed, and the consumer that brings the event from now on.
@@ -80,9 +99,10 @@ func EventOver(e fsm.OutboxRecord, c fsm.Consumer, d fsm.Delivered, now time.Tim
 // ExpireEvent returns what is left of an event that has expired; keep is false if nothing is.
 func ExpireEvent(e fsm.OutboxRecord, now time.Time) (left fsm.OutboxRecord, keep bool) {
 	left = fsm.OutboxRecord{
-		Event: fsm.OutboxEvent{CreatedAt: e.Event.CreatedAt}, Status: fsm.OutboxExpired, DeliveredAt: e.DeliveredAt,
+		Event:  fsm.OutboxEvent{CreatedAt: e.Event.CreatedAt, DeliverAt: e.Event.DeliverAt},
+		Status: fsm.OutboxExpired, DeliveredAt: e.DeliveredAt,
 	}
-	return left, now.Before(time.UnixMilli(e.Event.CreatedAt).Add(fsm.OutboxRetention))
+	return left, now.Before(e.Event.Begins().Add(fsm.OutboxRetention))
 }
 
 // CancelEvent cancels an event that is not over, or is dead, on behalf of a client. It says no if the event was
@@ -96,7 +116,7 @@ func CancelEvent(
 	case status == fsm.OutboxDelivering, !e.DeliveredAt.IsZero():
 		return e, false
 	}
-	e.Status, e.ExpiresAt = fsm.OutboxCancelled, now.Add(e.Event.Retention())
+	e.Status, e.ExpiresAt, e.Delayed = fsm.OutboxCancelled, now.Add(e.Event.Retention()), false
 	return e, true
 }
 
@@ -107,7 +127,7 @@ func CountEvent(was, is fsm.OutboxRecord, now time.Time) (t fsm.OutboxTally) {
 		t.HandedOver, was = 1, fsm.OutboxRecord{}
 	}
 	if was.DeliveredAt.IsZero() && !is.DeliveredAt.IsZero() {
-		t.Delivered, t.Times = 1, map[int]int64{fsm.OutboxBucket(now.UnixMilli() - is.Event.CreatedAt): 1}
+		t.Delivered, t.Times = 1, map[int]int64{fsm.OutboxBucket(now.UnixMilli() - is.Event.Begins().UnixMilli()): 1}
 	}
 	if was.Status != is.Status && is.Status == fsm.OutboxDead {
 		t.Dead = 1

@@ -340,14 +340,24 @@ func Deliver(c fsm.Consumer, env Env, r fsm.DeliveryRef, d fsm.Delivered) (fsm.C
 // meanwhile is due at once. What waits for its retry, or for a reason that stays, goes on waiting. ok is false if
 // nothing was held back.
 func Resume(c fsm.Consumer, env Env) (_ fsm.Consumer, _ Effects, ok bool) {
+	return resume(c, env, false)
+}
+
+// ResumeLost is Resume where nobody asks for it: the store may have lost that a resumption, or a consent, has reached
+// the consumer. What was given up stays so.
+func ResumeLost(c fsm.Consumer, env Env) (_ fsm.Consumer, _ Effects, ok bool) {
+	return resume(c, env, true)
+}
+
+func resume(c fsm.Consumer, env Env, lost bool) (_ fsm.Consumer, _ Effects, ok bool) {
 	switch {
-	case heldBack(c) && c.Deadline.After(env.Now) && !c.Held.Stays():
+	case heldBack(c) && c.Deadline.After(env.Now) && (!c.Held.Stays() || lost && c.Held == fsm.BlockedConsent):
 		c.Deadline = env.Now
 		return c, Effects{}, true
-	case c.State == fsm.GivenUp:
+	case c.State == fsm.GivenUp && !lost:
 		c, e := Revive(c, env)
 		return c, e, true
-	case !c.Retired:
+	case !c.Retired || c.State == fsm.GivenUp:
 		return c, Effects{}, false
 	}
 	delivered(&c)

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -41,8 +42,9 @@ type OutboxStore interface {
 	AcceptEvent(ctx context.Context, e fsm.OutboxEvent, stream, consumer string) (made bool, err error)
 	// OutboxEvent returns what is kept of an event, and its present state, or fsm.ErrNotFound.
 	OutboxEvent(ctx context.Context, id string) (fsm.OutboxEntry, error)
-	// OutboxEvents returns the same of some events of a partition, without those that are not kept.
-	OutboxEvents(ctx context.Context, partition int, ids []string) ([]fsm.OutboxEntry, error)
+	// OutboxEvents returns the same of some events of a partition, without those that are not kept, and how full the
+	// partition is.
+	OutboxEvents(ctx context.Context, partition int, ids []string) ([]fsm.OutboxEntry, fsm.OutboxFill, error)
 	// ListEvents returns the last places of a span, the latest first.
 	ListEvents(ctx context.Context, span fsm.OutboxSpan, most int) ([]fsm.OutboxPlace, error)
 	// CountEvents counts the events of a partition by their present status.
@@ -57,6 +59,15 @@ type OutboxStore interface {
 	) (was, is fsm.OutboxConfig, err error)
 	// CancelEvent is the transition of the same name.
 	CancelEvent(ctx context.Context, id string) (cancelled bool, err error)
+	// DuePartitions returns the partitions of this replica in which DueEvents may find events. After an error, some may
+	// be missing.
+	DuePartitions(ctx context.Context) ([]int, error)
+	// DueEvents returns the IDs of the delayed events of a partition whose time has come, the first of them first. It
+	// skips some.
+	DueEvents(ctx context.Context, partition, skip, most int) (ids []string, err error)
+	// ReleaseEvent is the transition of the same name. The argument lost is empty if the event lies in its stream
+	// again.
+	ReleaseEvent(ctx context.Context, id, lost string) error
 	Partitions() int
 	PartitionOf(home string) int
 }
@@ -80,8 +91,9 @@ type Outbox struct {
 	// Root is the canonical path that the streams lie below.
 	Root string
 
-	// untaken limits the log lines about events that the stream server did not take.
-	untaken throttle.Trouble
+	// These limit the log lines about events that the stream server did not take, that were not released, and for which
+	// there was no room.
+	untaken, unreleased, full throttle.Trouble
 }
 
 // Handed is an event that was handed over, as a client sees it.
@@ -100,6 +112,9 @@ func (o *Outbox) HandOver(ctx context.Context, e fsm.OutboxEvent) (Handed, error
 		e.Key = fsm.KeyPrefix + uuid.NewString()
 	}
 	e.CreatedAt = o.Control.Clock().UnixMilli()
+	if e.DeliverAt <= e.CreatedAt {
+		e.DeliverAt = 0
+	}
 	if e.RetentionMs == 0 {
 		e.RetentionMs = o.Config().RetentionMs
 	}
@@ -107,6 +122,9 @@ func (o *Outbox) HandOver(ctx context.Context, e fsm.OutboxEvent) (Handed, error
 	asked := digests(e)
 	e.Digest = digestOf(asked)
 	text, err := outboxText(e)
+	if err == nil && e.DeliverAt > 0 {
+		_, err = releasedText(e)
+	}
 	if err != nil {
 		return Handed{}, err
 	}
@@ -165,17 +183,35 @@ func (o *Outbox) HandOver(ctx context.Context, e fsm.OutboxEvent) (Handed, error
 }
 
 // kept returns the event if the store keeps it, which is refused if it differs. The store may have lost its key. Then
-// the key must not go to another event.
+// the key must not go to another event. A new event is refused if there is no room for it.
 func (o *Outbox) kept(
 	ctx context.Context, e fsm.OutboxEvent, asked map[string]string,
 ) (h Handed, there bool, err error) {
-	switch h, err = o.Event(ctx, e.ID); {
-	case errors.Is(err, fsm.ErrNotFound):
-		return h, false, nil
-	case err == nil && h.Event.Digest != e.Digest:
-		err = conflictOver(differing(digestsOf(h.Event, asked), asked))
+	list, fill, err := o.Store.OutboxEvents(ctx, o.Store.PartitionOf(o.streamOf(e)), []string{e.ID})
+	switch {
+	case err != nil:
+		return h, false, err
+	case len(list) > 0:
+		if h.OutboxEntry = list[0]; h.Event.Digest != e.Digest {
+			return h, false, conflictOver(differing(digestsOf(h.Event, asked), asked))
+		}
+		return h, true, nil
+	case fill.Full():
+		o.full.Log(o.Control.Log, o.Control.Clock()).Warn("no more events are taken for direct delivery",
+			zap.String("target", hostOf(e.Target)), zap.Int64("waiting", fill.Open), zap.Int64("dead", fill.Dead))
+		return h, false, refusal.New(fsm.CodeTooManyRequests, "there is no room for the event: %d events beside it "+
+			"wait, and %d are dead; the dead go once they are cancelled", fill.Open, fill.Dead)
 	}
-	return h, err == nil, err
+	return h, false, nil
+}
+
+// hostOf returns the host of a target. The rest of its URL may hold a secret.
+func hostOf(target string) string {
+	u, err := url.Parse(target)
+	if err != nil {
+		return ""
+	}
+	return u.Host
 }
 
 func conflict(why string) error {
@@ -198,6 +234,12 @@ func outboxText(e fsm.OutboxEvent) ([]byte, error) {
 		return nil, refusal.New(fsm.CodeBodyTooLarge, "the event is larger than %d bytes", fsm.MaxDeliveryBytes)
 	}
 	return bytes.TrimSpace(text.Bytes()), nil
+}
+
+// releasedText returns a delayed event as it lies in its stream from its DeliverAt on.
+func releasedText(e fsm.OutboxEvent) ([]byte, error) {
+	e.Released = true
+	return outboxText(e)
 }
 
 // refused is the error for an event that the stream server did not take, as far as is known.
@@ -345,7 +387,7 @@ func (o *Outbox) Replay(ctx context.Context, h Handed, key string) (Handed, erro
 		return h, refusal.New(fsm.CodeUnavailable, "the payload cannot be read now; try again")
 	}
 	e := h.Event
-	e.ID, e.Key, e.ReplayOf, e.Payload = "", key, h.Event.ID, payload
+	e.ID, e.Key, e.ReplayOf, e.Payload, e.DeliverAt = "", key, h.Event.ID, payload, 0
 	again, err := o.HandOver(ctx, e)
 	if err == nil && again.Event.ReplayOf != e.ReplayOf {
 		err = conflict("it is no replay of this one")

@@ -2,6 +2,7 @@ package control
 
 import (
 	"context"
+	"maps"
 	"net/url"
 	"strings"
 	"time"
@@ -109,13 +110,11 @@ func (w *outboxWalk) read(
 	}
 	entries = map[string]fsm.OutboxEntry{}
 	for p, ids := range of {
-		list, err := store.OutboxEvents(ctx, p, ids)
+		of, err := w.outbox.entries(ctx, p, ids)
 		if err != nil {
 			return nil, nil, err
 		}
-		for _, e := range list {
-			entries[e.Event.ID] = e
-		}
+		maps.Copy(entries, of)
 	}
 	return places, entries, nil
 }

@@ -9,8 +9,8 @@ import (
 
 // OutboxStats says how the events are, and what has become of events.
 type OutboxStats struct {
-	// Statuses are how many events there are now. WaitingSince is when the oldest of those that are not over was handed
-	// over; zero if there is none.
+	// Statuses are how many events there are now. WaitingSince is when the oldest of those was handed over that are not
+	// over, and whose time has come; zero if there is none.
 	Statuses     map[fsm.OutboxStatus]int64
 	WaitingSince time.Time
 	// From is the beginning of the first of the hours.

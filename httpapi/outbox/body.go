@@ -27,6 +27,7 @@ type event struct {
 	CreatedAt     int64            `json:"created_at"`
 	ExpiresAt     *int64           `json:"expires_at"`
 	Metadata      json.RawMessage  `json:"metadata"`
+	DeliverAt     *int64           `json:"deliver_at,omitempty"`
 	ReplayOf      *string          `json:"replay_of,omitempty"`
 	// History has the last attempts, the first of them first. Lists leave it out.
 	History []try `json:"history,omitempty"`
@@ -48,6 +49,7 @@ func (f *Face) bodyOf(h control.Handed, payload string) event {
 		LastAttemptAt: millis(h.LastAttemptAt),
 		LastError:     orNull(h.LastError), LastStatus: orNull(h.LastStatus), DeliveredAt: millis(h.DeliveredAt),
 		CreatedAt: e.CreatedAt, ExpiresAt: millis(h.ExpiresAt), Metadata: e.Metadata, ReplayOf: orNull(e.ReplayOf),
+		DeliverAt: orNull(e.DeliverAt),
 	}
 	for _, t := range h.Tries {
 		body.History = append(body.History, try{t.At.UnixMilli(), orNull(t.Status), orNull(t.Error)})

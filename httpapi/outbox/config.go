@@ -15,13 +15,14 @@ import (
 	"reveille/httpapi/web"
 )
 
-// The bounds of a configuration. Times are in milliseconds.
+// The bounds of a configuration and of an event. Times are in milliseconds.
 const (
 	maxBackoff   = 24 * 3600 * 1000
 	minTimeout   = 1000
 	maxTimeout   = 60_000
 	minRetention = 60_000
 	maxRetention = 365 * 24 * 3600 * 1000
+	maxDelay     = 365 * 24 * 3600 * 1000
 	maxFactor    = 10
 	maxSecrets   = 100
 	// Standard Webhooks asks for a secret of so many bytes.

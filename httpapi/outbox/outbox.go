@@ -97,7 +97,7 @@ func (f *Face) handOver(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	e, err := read(o)
+	e, err := read(o, f.Outbox.Control.Clock())
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package outbox_test
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"strings"
@@ -19,6 +20,10 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // server is a stream server that is away.
 type server struct{ control.OutboxServer }
+
+func (server) Append(context.Context, string, string, []byte) (fsm.Offset, error) {
+	return "", errors.New("nobody answers")
+}
 
 func newHarness(t *testing.T) *ports.Harness {
 	t.Helper()
@@ -48,6 +53,12 @@ func TestWhatIsHandedOverIsChecked(t *testing.T) {
 		right + `,"idempotency_key":"a","idempotencyKey":"b"`: "are not the same",
 		right + `,"max_attempts":0`:                           "max_attempts must be a whole number from 1 to 100",
 		right + `,"max_attempts":1.5`:                         "max_attempts must be a whole number",
+		right + `,"delay_ms":-1`:                              "delay_ms must be a whole number from 0 to 31536000000",
+		right + `,"delay_ms":31536000001`:                     "delay_ms must be a whole number from 0",
+		right + `,"delay_ms":1,"deliver_at":1`:                "deliver_at and delay_ms cannot both be given",
+		right + `,"deliver_at":"tomorrow"`:                    "deliver_at must be a time such as",
+		right + `,"deliver_at":""`:                            "deliver_at must be a time",
+		right + `,"deliver_at":9999999999999`:                 "deliver_at must be a time within 365 days",
 		right + `,"metadata":[]`:                              "metadata must be an object",
 		right + `,"metadata":{"a":` + long(16<<10) + `}`:      "metadata is larger than 16384 bytes",
 		right + `,"targetUrl":"x"`:                            `unknown field \"targetUrl\"`,
@@ -58,6 +69,11 @@ func TestWhatIsHandedOverIsChecked(t *testing.T) {
 		if a.Status != http.StatusBadRequest || !strings.Contains(a.Text, want) {
 			t.Errorf("%.100s: %d %s, want %s", body, a.Status, a.Text, want)
 		}
+	}
+	for _, payload := range []string{long(1 << 20), "[" + strings.Repeat(`"",`, 300_000) + "1]"} { // a text is longer
+		body := "{" + strings.Replace(right, "{}", payload, 1) + "}"
+		h.Want(h.API(http.MethodPost, "/webhooks/deliver", body), http.StatusRequestEntityTooLarge,
+			fsm.CodeBodyTooLarge, "is larger than 1048576 bytes")
 	}
 	if n := h.Store.DB.Calls("ReserveKey"); n != 0 {
 		t.Errorf("%d keys were reserved", n)
@@ -73,6 +89,20 @@ func TestATargetThatNoWebhookMayHaveIsRefused(t *testing.T) {
 	if n := h.Store.DB.Calls("ReserveKey") + h.Store.DB.Calls("CreateSubscription"); n != 0 {
 		t.Errorf("the store was told of it by %d calls", n)
 	}
+}
+
+// TestAnEventForWhichThereIsNoRoomIsRefused holds that the message says what fills the room, and that nothing is done.
+func TestAnEventForWhichThereIsNoRoomIsRefused(t *testing.T) {
+	h := newHarness(t)
+	const body = `{"target_url":"https://w.example/hook","event_type":"push","payload":1,"idempotency_key":"k"}`
+	h.Store.DB.Crowd(fsm.MaxOutboxEvents)
+	h.Want(h.API(http.MethodPost, "/webhooks/deliver", body), http.StatusTooManyRequests, fsm.CodeTooManyRequests,
+		"0 events beside it wait, and 100000 are dead")
+	if n := h.Store.DB.Calls("ReserveKey"); n != 0 {
+		t.Errorf("%d keys were reserved", n)
+	}
+	h.Store.DB.Crowd(fsm.MaxOutboxEvents - 1)
+	h.Want(h.API(http.MethodPost, "/webhooks/deliver", body), http.StatusServiceUnavailable, fsm.CodeUnavailable, "")
 }
 
 // TestNothingElseIsThere holds that no path of direct deliveries goes to the stream server.

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"net/url"
 	"strings"
+	"time"
 	"unicode"
 
 	"reveille/fsm"
@@ -13,9 +14,12 @@ import (
 	"reveille/httpapi/web"
 )
 
-// read reads an event that is handed over.
-func read(o web.Object) (e fsm.OutboxEvent, err error) {
-	known := []string{"target_url", "event_type", "provider", "payload", "metadata", "max_attempts", "retention_ms"}
+// read reads an event that is handed over now.
+func read(o web.Object, now time.Time) (e fsm.OutboxEvent, err error) {
+	known := []string{
+		"target_url", "event_type", "provider", "payload", "metadata", "max_attempts", "retention_ms", "deliver_at",
+		"delay_ms",
+	}
 	if err := o.Only(append(known, keyNames...)...); err != nil {
 		return e, err
 	}
@@ -43,6 +47,10 @@ func read(o web.Object) (e fsm.OutboxEvent, err error) {
 	if err != nil {
 		return e, err
 	}
+	begins, err := readDeliverAt(o, now)
+	if err != nil {
+		return e, err
+	}
 	payload, has := o["payload"]
 	metadata := o["metadata"]
 	if web.IsNull(metadata) {
@@ -50,7 +58,7 @@ func read(o web.Object) (e fsm.OutboxEvent, err error) {
 	}
 	e = fsm.OutboxEvent{
 		Target: target, Type: kind, Provider: provider, Key: key, MaxAttempts: tries, RetentionMs: retention,
-		Payload: string(payload), Metadata: compact(metadata),
+		Payload: string(payload), Metadata: compact(metadata), DeliverAt: begins,
 	}
 	switch {
 	case !has:
@@ -72,6 +80,30 @@ func read(o web.Object) (e fsm.OutboxEvent, err error) {
 		err = cmp.Or(text("event_type", kind, true), text("provider", provider, provider != ""))
 	}
 	return e, err
+}
+
+// readDeliverAt reads when an event is to be delivered, in milliseconds since 1970; 0 for at once.
+func readDeliverAt(o web.Object, now time.Time) (int64, error) {
+	delay, delayed, err := web.Optional[int64](o, "delay_ms", "a whole number")
+	if err != nil {
+		return 0, err
+	}
+	switch at, dated := o["deliver_at"]; {
+	case dated && !web.IsNull(at) && delayed:
+		return 0, refusal.New(fsm.CodeInvalidRequest, "deliver_at and delay_ms cannot both be given")
+	case delayed && (delay < 0 || delay > maxDelay):
+		return 0, refusal.New(fsm.CodeInvalidRequest, "delay_ms must be a whole number from 0 to %d", int64(maxDelay))
+	case delayed:
+		return now.UnixMilli() + delay, nil
+	case !dated || web.IsNull(at):
+		return 0, nil
+	default:
+		begins, err := readTime("deliver_at", strings.Trim(string(at), `"`))
+		if err == nil && (begins.IsZero() || begins.UnixMilli() > now.UnixMilli()+maxDelay) {
+			err = refusal.New(fsm.CodeInvalidRequest, "deliver_at must be a time within 365 days")
+		}
+		return begins.UnixMilli(), err
+	}
 }
 
 // keyNames are the names of an idempotency key: the spec has both.

@@ -7,10 +7,11 @@ local open = P .. 'events:open'
 local list = redis.call('ZRANGEBYLEX', open, ARGV[A] == '' and '-' or '(' .. ARGV[A], '+', 'LIMIT', 0, ARGV[A + 1])
 local n, oldest = { pending = 0, delivering = 0, retrying = 0, delivered = 0, dead_letter = 0, cancelled = 0 }, ''
 for _, placed in ipairs(list) do
-  local r = redis.call('HMGET', P .. 'event:' .. string.match(placed, ' (.*)$'), 'status', 'consumer', 'at', 'delivered')
+  local r = redis.call('HMGET', P .. 'event:' .. string.match(placed, ' (.*)$'), 'status', 'consumer', 'at', 'delivered', 'begins')
   local status = event_status(unpack(r))
   if n[status] then n[status] = n[status] + 1 end
-  if oldest == '' and (status == 'pending' or status == 'delivering' or status == 'retrying') then oldest = placed end
+  local begun = tonumber(r[5] or '0') <= now
+  if oldest == '' and begun and (status == 'pending' or status == 'delivering' or status == 'retrying') then oldest = placed end
 end
 if ARGV[A] == '' then
   for _, status in ipairs({ 'delivered', 'dead_letter', 'cancelled' }) do n[status] = n[status] + redis.call('ZCARD', events_of(status)) end

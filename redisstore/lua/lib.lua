@@ -70,7 +70,7 @@
 --   `meta`  hash  of the partition:
 --     `seq` is the counter of watched. `floor` is the highest epoch of any consumer removed. `restarts` counts restarts
 --     of streams.
---     `life` (the incarnation), `base`, `mark` and `at`: see fence. `stamp` and `removed`: see next_stamp and
+--     `life` (the incarnation), `base`, `mark`, `at` and `unresumed`: see fence. `stamp` and `removed`: see next_stamp and
 --     drop_stream.
 --     `deleted` is a version of the list. It has none of the subscriptions whose deletion the partition was told of.
 --   `letters`  hash  number of a dead letter -> since when its endpoint had failed, its subscription, and what it tells
@@ -85,10 +85,12 @@
 --     `event`, without its payload, `stream`, `status`, `attempts`, `consumer`, `at` (its Place), `last`, `delivered`,
 --     `error` and `code` are the fields of that record. Times are in ms, 0 for none. `placed` is its fsm.OutboxPlace,
 --     and `provider` that of the event. `keep` is its Retention, ms. `tries` are the last attempts, a line each: when, the
---     status of the answer, and why it failed. Of an event that has expired so early that it may lie in its stream once
---     more, `status` (then "expired"), `placed` and `delivered` are left for a time.
+--     status of the answer, and why it failed. `begins` is its DeliverAt, if it has one. Of an event that has expired so
+--     early that it may lie in its stream once more, `status` (then "expired"), `placed`, `delivered` and `begins` are
+--     left for a time.
 --   `events:open`, `events:delivered`, `events:dead_letter`, `events:cancelled`  zset  fsm.OutboxPlace of each event on
 --   that fsm.OutboxList, all with score 0.
+--   `delayed`  zset  event that waits for its time (fsm.OutboxRecord.Delayed) -> that time, ms.
 --   `expire`  zset  event that was delivered or cancelled -> when it goes, ms.
 --   `hour:<hour since 1970>`  hash  what became of events in that hour: handed_over, delivered, dead_letter, cancelled,
 --   or `t` and an fsm.OutboxBucket, then a space and the provider -> how many. It goes once it is too old to be shown.
@@ -215,7 +217,8 @@ end
 
 -- fence returns the base that new epochs lie above (spec.Fence). It begins an incarnation if the partition may have lost
 -- its latest changes. There are three signs. The server has another incarnation, or the watermark is lower than what
--- the caller has seen. Or no replica is left that has seen the watermark.
+-- the caller has seen. Or no replica is left that has seen the watermark. Then `unresumed` is that base, until the owner
+-- has made up for resumptions that may be lost.
 local fenced
 local function fence()
   if fenced then return fenced end
@@ -229,6 +232,7 @@ local function fence()
     -- The other callers have seen less than this one, or little more. They must not all find the same loss.
     mark = lost and math.max(mark, seen) + 1000000 or math.max(mark, 1)
     redis.call('HSET', P .. 'meta', 'life', incarnation(), 'base', base, 'mark', mark, 'at', now)
+    if lost or recorded then redis.call('HSET', P .. 'meta', 'unresumed', base) end
   end
   fenced = base
   return base
@@ -1231,20 +1235,24 @@ end
 -- events_of returns the list of the events with a status.
 local function events_of(status) return P .. 'events:' .. ((status == 'pending' or status == 'delivering') and 'open' or status) end
 
+-- begins_at returns from when on an event is delivered (fsm.OutboxEvent.Begins).
+local function begins_at(placed, begins) return math.max(tonumber(string.sub(placed, 1, 13)), tonumber(begins or '0')) end
+
 -- forget_expired drops an event that was delivered or cancelled long enough ago. It says whether it did.
 local function forget_expired(id)
   local till = redis.call('ZSCORE', P .. 'expire', id)
   if not till or tonumber(till) > now then return false end
   local key = P .. 'event:' .. id
-  local status, placed, delivered_at = unpack(redis.call('HMGET', key, 'status', 'placed', 'delivered'))
+  local status, placed, delivered_at, begins = unpack(redis.call('HMGET', key, 'status', 'placed', 'delivered', 'begins'))
   redis.call('ZREM', P .. 'expire', id)
   redis.call('DEL', key)
   if not placed then return true end
   redis.call('ZREM', events_of(status), placed)
   redis.call('ZREM', P .. 'events:open', placed) -- a version without lists may have delivered it
-  if tonumber(string.sub(placed, 1, 13)) + OUTBOX_RETENTION > now then
-    redis.call('HSET', key, 'status', 'expired', 'placed', placed, 'delivered', delivered_at)
-    redis.call('PEXPIRE', key, OUTBOX_RETENTION)
+  local left = begins_at(placed, begins) + OUTBOX_RETENTION - now
+  if left > 0 then
+    redis.call('HSET', key, 'status', 'expired', 'placed', placed, 'delivered', delivered_at, 'begins', begins or '0')
+    redis.call('PEXPIRE', key, int(math.max(left, OUTBOX_RETENTION)))
   end
   return true
 end
@@ -1268,10 +1276,11 @@ local function event_bucket(millis)
 end
 
 -- keep_event keeps an event that was handed over. It lies in its stream behind the place of its consumer.
-local function keep_event(id, event, placed, provider, keep, stream, consumer, place)
+local function keep_event(id, event, placed, provider, keep, begins, stream, consumer, place)
   redis.call('DEL', P .. 'event:' .. id)
   redis.call('HSET', P .. 'event:' .. id, 'event', event, 'placed', placed, 'provider', provider, 'keep', keep, 'stream', stream, 'status',
     'pending', 'attempts', '0', 'consumer', consumer, 'at', place, 'last', '0', 'delivered', '0', 'error', '', 'code', '0')
+  if begins ~= '0' then redis.call('HSET', P .. 'event:' .. id, 'begins', begins) end
   redis.call('ZADD', P .. 'events:open', 0, placed)
   count_event('handed_over', provider)
 end
@@ -1300,13 +1309,13 @@ local function event_is(id, was, status)
   local key, from, to = P .. 'event:' .. id, events_of(was), events_of(status)
   redis.call('HSET', key, 'status', status)
   if from == to then return end
-  local placed, provider, delivered_at = unpack(redis.call('HMGET', key, 'placed', 'provider', 'delivered'))
+  local placed, provider, delivered_at, begins = unpack(redis.call('HMGET', key, 'placed', 'provider', 'delivered', 'begins'))
   if not placed then return end
   redis.call('ZREM', from, placed)
   redis.call('ZADD', to, 0, placed)
   if status == 'delivering' or status == 'delivered' and delivered_at ~= '0' then return end
   count_event(status, provider)
-  if status == 'delivered' then count_event('t' .. event_bucket(now - tonumber(string.sub(placed, 1, 13))), provider) end
+  if status == 'delivered' then count_event('t' .. event_bucket(now - begins_at(placed, begins)), provider) end
 end
 
 -- tried returns the last attempts of an event with one more.

@@ -2,9 +2,10 @@
 -- up, or whose next attempt was held back (spec.Resume). Batches: call again with the returned cursor until it
 -- is "0".
 -- A consumer in quarantine goes on if it can be read again.
--- ARGV[9] subscription  ARGV[10] generation  ARGV[11] cursor.
+-- ARGV[9] subscription  ARGV[10] generation  ARGV[11] 1 if an earlier resumption may be lost: then nobody asks for this one
+-- ARGV[12] cursor.
 -- Returns { next cursor, how many were resumed, outcome }. O(batch + links that one script may read).
-local resumed, any = 0, redis.call('EXISTS', P .. 'quarantined') == 1
+local resumed, any, lost = 0, redis.call('EXISTS', P .. 'quarantined') == 1, ARGV[A + 2] == '1'
 
 -- restore puts a consumer back on its lists.
 local function restore(c)
@@ -19,8 +20,9 @@ local function restore(c)
   save(c)
 end
 
-local next_cursor = visit(P .. 'b:' .. ARGV[A] .. ':' .. ARGV[A + 1], ARGV[A + 2], function(id)
+local next_cursor = visit(P .. 'b:' .. ARGV[A] .. ':' .. ARGV[A + 1], ARGV[A + 3], function(id)
   local was = any and is_quarantined(id)
+  if was and lost then return end
   local c = load(id)
   if was and c then
     restore(c)
@@ -28,9 +30,11 @@ local next_cursor = visit(P .. 'b:' .. ARGV[A] .. ':' .. ARGV[A + 1], ARGV[A + 2
     return
   end
   local waits = c and c.state == 'waking' and c.sent == 0 and c.handed > 0 and c.retired == 0 and c.hidden == 0
-  if waits and (c.attempt == 0 or c.parked > 0) and c.due > now and not stays(held_of(c)) then
+  local held_back = waits and (c.attempt == 0 or c.parked > 0) and c.due > now
+  if held_back and not stays(held_of(c)) or held_back and lost and held_of(c) == 'consent' then
     c.due = now
   elseif c and c.state == 'given_up' then
+    if lost then return end
     revive(c)
     wake_if_pending(c)
   elseif c and c.retired == 1 then

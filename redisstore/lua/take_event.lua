@@ -1,26 +1,37 @@
 -- An attempt is about to send an event.
 -- ARGV[9] consumer  ARGV[10] epoch  ARGV[11] wake id  ARGV[12] handed  ARGV[13] id of the event  ARGV[14] the event as
 -- JSON, without its payload  ARGV[15] its fsm.OutboxPlace  ARGV[16] its provider  ARGV[17] its Retention, ms.
--- ARGV[18] its stream  ARGV[19] when it was handed over, ms  ARGV[20] 1 if it is a replay.
+-- ARGV[18] its DeliverAt, 0 for none  ARGV[19] its stream  ARGV[20] 1 if it is a replay  ARGV[21] 1 if it was released.
 -- Returns 1 if the event is to be sent (spec.TakeEvent), otherwise 0. O(log n).
 local c, id = current(record, ARGV[A], ARGV[A + 1], ARGV[A + 2]), ARGV[A + 4]
 if not c or not attempt_out(c, ARGV[A + 3]) then return unchanged('0') end
 forget_expired(id)
-local key, place, replays = P .. 'event:' .. id, place_in_stream(c.id, c.primary), ARGV[A + 11] == '1'
-local status, by, from, delivered_at, placed = unpack(redis.call('HMGET', key, 'status', 'consumer', 'at', 'delivered', 'placed'))
+local key, place = P .. 'event:' .. id, place_in_stream(c.id, c.primary)
+local replays, released = ARGV[A + 11] == '1', ARGV[A + 12] == '1'
+local status, by, from, delivered_at, placed, begins =
+  unpack(redis.call('HMGET', key, 'status', 'consumer', 'at', 'delivered', 'placed', 'begins'))
 if status == 'expired' then
   if ARGV[A + 6] <= placed and (not replays or delivered_at == '0') then return unchanged('0') end
   status = false
 end
 local is_over = status == 'delivered' or status == 'dead_letter'
 local elsewhere = status == 'delivering' and (by ~= c.id or from ~= place) and place_in_stream(by, c.primary) == from
-if not status then
-  if tonumber(ARGV[A + 10]) <= now - math.max(tonumber(ARGV[A + 8]), OUTBOX_RETENTION) and not replays then return unchanged('0') end
-  keep_event(id, ARGV[A + 5], ARGV[A + 6], ARGV[A + 7], ARGV[A + 8], ARGV[A + 9], '', '')
-  status = 'pending'
+local fresh = not status
+if fresh then
+  status, begins = 'pending', ARGV[A + 9]
+  local since = math.max(tonumber(ARGV[A + 8]), OUTBOX_RETENTION)
+  if begins_at(ARGV[A + 6], begins) <= now - since and not replays then return unchanged('0') end
 elseif is_over and not replays or status == 'cancelled' or elsewhere then
   return unchanged('0')
 end
-event_is(id, status, 'delivering')
+local early = status == 'pending' and not released and tonumber(begins or '0') > now
+if replays and begins and (early or is_over and from ~= place) then return unchanged('0') end
+if fresh then keep_event(id, ARGV[A + 5], ARGV[A + 6], ARGV[A + 7], ARGV[A + 8], begins, ARGV[A + 10], '', '') end
 redis.call('HSET', key, 'consumer', c.id, 'at', place)
+if early then
+  redis.call('ZADD', P .. 'delayed', begins, id)
+  return unchanged('0')
+end
+if begins then redis.call('ZREM', P .. 'delayed', id) end
+event_is(id, status, 'delivering')
 return unchanged('1')

@@ -33,6 +33,7 @@ type outboxEvent struct {
 	CreatedAt      int64           `json:"created_at"`
 	ExpiresAt      int64           `json:"expires_at"`
 	Metadata       json.RawMessage `json:"metadata"`
+	DeliverAt      int64           `json:"deliver_at"`
 	ReplayOf       string          `json:"replay_of"`
 	History        []struct {
 		At         int64  `json:"at"`
@@ -53,6 +54,8 @@ type outboxTarget struct {
 	held  gate
 	// retryAfter is that header of the answers that fail; empty for none.
 	retryAfter string
+	// open is how many deliveries wait for their answer, and most how many ever did at once.
+	open, most int
 }
 
 func newOutboxTarget(t *testing.T) *outboxTarget {
@@ -70,6 +73,8 @@ func (o *outboxTarget) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	o.mu.Lock()
 	o.came, o.texts = append(o.came, r.Header), append(o.texts, string(body))
 	fails, held := o.fails > 0, o.held
+	o.open++
+	o.most = max(o.most, o.open)
 	if fails {
 		o.fails--
 		if o.retryAfter != "" {
@@ -80,6 +85,9 @@ func (o *outboxTarget) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if held != nil {
 		held.wait(r)
 	}
+	o.mu.Lock()
+	o.open--
+	o.mu.Unlock()
 	if fails {
 		w.WriteHeader(http.StatusServiceUnavailable)
 	}

@@ -126,7 +126,7 @@ func (w *world) stop() {
 // standstill is after how long without running the machine is at fault: answers may take pushReport.
 const standstill = pushReport / 2
 
-// watchMachine marks when the machine stood still: what was on its way then came too late, and no scenario has meant it.
+// watchMachine marks when the machine stood still: what was on its way then came too late, as no scenario has meant.
 func (w *world) watchMachine() {
 	for last := time.Now(); w.pause(standstill / 10); last = time.Now() {
 		if time.Since(last) > standstill {

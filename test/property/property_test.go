@@ -399,6 +399,12 @@ func (h *history) later() {
 func (h *history) failOver() {
 	h.failovers++
 	h.draw.Incarnation = fmt.Sprintf("incarnation %d", h.failovers+1)
+	h.newNonce()
+	got, err := h.store.ResumeLost(h.ctx, 0)
+	h.must(err)
+	want, err := h.spec.ResumeLost(h.ctx, 0)
+	h.must(err)
+	h.outcome("resume after a loss", got, want)
 }
 
 // link links a stream as discovery does, sometimes with the stamp of a moment ago, or by a list of subscriptions from
@@ -1263,6 +1269,7 @@ func (h *history) agree(kind string) {
 	h.asidesAgree(kind)
 	h.lettersAgree(kind)
 	h.cancels()
+	h.releases()
 	h.eventsAgree(kind)
 	h.listed(kind)
 	h.tallied(kind)

@@ -108,6 +108,8 @@ type state struct {
 	// reserved are the idempotency keys.
 	reserved map[string]fsm.OutboxKey
 	outbox   fsm.OutboxConfig
+	// crowd is how many further events are dead in each partition.
+	crowd int64
 	// unnoted is until when subscriptions count as older than unnoted writes.
 	unnoted time.Time
 }

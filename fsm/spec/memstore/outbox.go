@@ -1,8 +1,8 @@
 package memstore
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"maps"
 	"reflect"
 	"slices"
@@ -110,11 +110,45 @@ func (s *Store) TakeEvent(
 		kept := p.events[e.ID]
 		kept, deliver = spec.TakeEvent(
 			kept, newEvent(e, r.Consumer.Home), c, p.consumers[kept.Consumer], t.now(), replay)
-		if deliver {
+		if deliver || kept.Delayed {
 			p.put(e.ID, kept, t.now())
 		}
 	}, "TakeEvent", r, e, replay)
 	return deliver, err
+}
+
+// DuePartitions implements control.OutboxStore.
+func (s *Store) DuePartitions(context.Context) ([]int, error) {
+	return fsm.AllPartitions(s.Partitions()), nil
+}
+
+// DueEvents implements control.OutboxStore.
+func (s *Store) DueEvents(ctx context.Context, partition, skip, most int) (ids []string, err error) {
+	err = s.call(ctx, func(t *tx) error {
+		for id, e := range t.partitions[partition].events {
+			if e.Delayed && e.Event.DeliverAt <= t.now().UnixMilli() {
+				ids = append(ids, id)
+			}
+		}
+		events := t.partitions[partition].events
+		slices.SortFunc(ids, func(a, b string) int {
+			return cmp.Or(cmp.Compare(events[a].Event.DeliverAt, events[b].Event.DeliverAt), cmp.Compare(a, b))
+		})
+		return nil
+	}, "DueEvents", partition)
+	ids = ids[min(skip, len(ids)):]
+	return ids[:min(most, len(ids))], err
+}
+
+// ReleaseEvent implements control.OutboxStore.
+func (s *Store) ReleaseEvent(ctx context.Context, id, lost string) error {
+	return s.do(ctx, func(t *tx) {
+		for _, p := range t.partitions {
+			if kept, there := p.events[id]; there {
+				p.put(id, spec.ReleaseEvent(kept, lost), t.now())
+			}
+		}
+	}, "ReleaseEvent", id, lost)
 }
 
 // eventFailed notes that an attempt to send an event has failed, and what has followed from that. The argument was is
@@ -168,24 +202,38 @@ func (s *Store) OutboxEvent(ctx context.Context, id string) (e fsm.OutboxEntry, 
 		if p == nil {
 			return fsm.ErrNotFound
 		}
-		e = fsm.OutboxEntry{OutboxRecord: kept, OutboxState: kept.State(p.bearerOf(kept))}
+		e = entryOf(p, kept)
 		return nil
 	}, "OutboxEvent", id)
 	return e, err
 }
 
 // OutboxEvents implements control.OutboxStore.
-func (s *Store) OutboxEvents(ctx context.Context, partition int, ids []string) (list []fsm.OutboxEntry, err error) {
-	for _, id := range ids {
-		e, err := s.OutboxEvent(ctx, id)
-		switch {
-		case err == nil:
-			list = append(list, e)
-		case !errors.Is(err, fsm.ErrNotFound):
-			return nil, err
+func (s *Store) OutboxEvents(
+	ctx context.Context, partition int, ids []string,
+) (list []fsm.OutboxEntry, fill fsm.OutboxFill, err error) {
+	err = s.call(ctx, func(t *tx) error {
+		fill.Dead = t.crowd
+		for _, e := range t.partitions[partition].events {
+			switch {
+			case e.Status == fsm.OutboxDead:
+				fill.Dead++
+			case !e.Status.Over() && e.Status != fsm.OutboxExpired:
+				fill.Open++
+			}
 		}
-	}
-	return list, nil
+		for _, id := range ids {
+			if p, kept := t.eventOf(id); p != nil {
+				list = append(list, entryOf(p, kept))
+			}
+		}
+		return nil
+	}, "OutboxEvents", partition, ids)
+	return list, fill, err
+}
+
+func entryOf(p *partition, kept fsm.OutboxRecord) fsm.OutboxEntry {
+	return fsm.OutboxEntry{OutboxRecord: kept, OutboxState: kept.State(p.bearerOf(kept))}
 }
 
 // ListEvents implements control.OutboxStore.
@@ -221,7 +269,7 @@ func (s *Store) CountEvents(ctx context.Context, partition int) (all fsm.OutboxC
 			}
 			status, place := e.State(p.bearerOf(e)).Status, fsm.OutboxPlaceOf(e.Event.CreatedAt, id)
 			all.Statuses[status]++
-			if !status.Over() && (all.Oldest == "" || place < all.Oldest) {
+			if !status.Over() && e.Event.DeliverAt <= t.now().UnixMilli() && (all.Oldest == "" || place < all.Oldest) {
 				all.Oldest = place
 			}
 		}
@@ -249,6 +297,11 @@ func listOf(s fsm.OutboxStatus) fsm.OutboxList {
 		return fsm.OutboxList(s)
 	}
 	return fsm.OutboxOpen
+}
+
+// Crowd has so many further events seem to be dead in each partition.
+func (db *DB) Crowd(dead int64) {
+	db.edit(func(t *tx) { t.crowd = dead })
 }
 
 // AllEvents returns what is kept of all events, by ID.

@@ -238,6 +238,26 @@ func (s *Store) ResumeSubscription(ctx context.Context, id string) (n int, o fsm
 	return n, o, err
 }
 
+// ResumeLost does what redisstore does by itself once a partition has lost changes.
+func (s *Store) ResumeLost(ctx context.Context, number int) (o fsm.Outcome, err error) {
+	err = s.call(ctx, func(t *tx) error {
+		s.readSubscriptions()
+		for _, id := range slices.Sorted(maps.Keys(t.subs)) {
+			sub := t.subs[id]
+			if !sub.MayHaveResumed() {
+				continue
+			}
+			t.each(sub, func(p *partition, c fsm.Consumer) {
+				if c, e, ok := spec.ResumeLost(c, t.env(p, c.ID)); ok && p == t.partitions[number] {
+					t.put(p, c, e, &o)
+				}
+			})
+		}
+		return nil
+	}, "ResumeLost", number)
+	return o, err
+}
+
 // RetrySubscription implements control.Store.
 func (s *Store) RetrySubscription(ctx context.Context, id string) (n int, err error) {
 	err = s.call(ctx, func(t *tx) error {

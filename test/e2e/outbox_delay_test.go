@@ -1,0 +1,85 @@
+package e2e
+
+import (
+	"fmt"
+	"net/http"
+	"strconv"
+	"testing"
+	"time"
+
+	"reveille/test/harness"
+)
+
+// TestAnEventWaitsForItsTime has events handed over for later. They hold up no other event, and a replica that dies has
+// none of them lost.
+func TestAnEventWaitsForItsTime(t *testing.T) {
+	t.Parallel()
+	root := "/" + name(t)
+	f := startFleet(t, 2, map[string]string{"REVEILLE_OUTBOX": root})
+	target := newOutboxTarget(t)
+	hands := func(fields string) outboxEvent {
+		t.Helper()
+		return f.handOver(f.gateways[0], http.StatusAccepted,
+			fmt.Sprintf(`{"target_url":%q,"event_type":"e","payload":"later"%s}`, target.URL, fields))
+	}
+	far := time.Now().Add(24 * time.Hour).UTC().Truncate(time.Second)
+	waits := hands(`,"deliver_at":"` + far.Format(time.RFC3339) + `"`)
+	dropped := hands(fmt.Sprintf(`,"deliver_at":%d`, far.UnixMilli()))
+	for _, event := range []outboxEvent{waits, dropped} {
+		if event.Status != "pending" || event.DeliverAt != far.UnixMilli() {
+			t.Errorf("it is %+v, want it at %d", event, far.UnixMilli())
+		}
+	}
+	f.fillLanes(target.URL) // the streams go on behind them
+	soonDue := hands(`,"delay_ms":1500,"idempotency_key":"soon"`)
+	if again := f.handOver(f.gateways[1], http.StatusOK, fmt.Sprintf(
+		`{"target_url":%q,"event_type":"e","payload":"later","delay_ms":9000,"idempotency_key":"soon"}`, target.URL,
+	)); again.ID != soonDue.ID || again.DeliverAt != soonDue.DeliverAt {
+		t.Errorf("the same again is %+v, want %+v", again, soonDue)
+	}
+	cancels := f.gateways[1].Do(http.MethodDelete, "/webhooks/events/"+dropped.ID, "")
+	if cancels.Status != http.StatusOK {
+		t.Errorf("DELETE: %d %s", cancels.Status, cancels.Body)
+	}
+
+	e := *f.env
+	e.gateway = f.gateways[1]
+	delivered := func(event outboxEvent) {
+		t.Helper()
+		done := e.event("/events/"+event.ID, "delivered")
+		sent, bodies := target.of(event.ID, "X-Webhook-Timestamp")
+		if len(sent) != 1 || bodies[0] != `"later"` || done.Attempts != 1 || string(done.Payload) != `"later"` {
+			t.Fatalf("it is %+v, and came at %q", done, sent)
+		}
+		if at, err := strconv.ParseInt(sent[0], 10, 64); err != nil || at < event.DeliverAt {
+			t.Errorf("it was sent at %d, before %d", at, event.DeliverAt)
+		}
+		if n := e.copies(root, event); n != 2 {
+			t.Errorf("it lies in its stream %d times, want 2", n)
+		}
+	}
+	delivered(soonDue)
+	next := hands(`,"delay_ms":2000`)
+	f.replicas[0].Kill()
+	delivered(next)
+	e.event("/events/"+waits.ID, "pending")
+	e.event("/events/"+dropped.ID, "cancelled")
+	if again := e.replays(e.gateway, dropped.ID, http.StatusAccepted); again.DeliverAt != 0 {
+		t.Errorf("it is replayed as %+v", again)
+	} else {
+		e.event("/events/"+again.ID, "delivered")
+	}
+	var stats struct {
+		Statuses map[string]int
+		Waiting  int64 `json:"waiting_since"`
+		Total    map[string]float64
+	}
+	harness.Eventually(t, soon, "nothing waits but for its time", func() error {
+		stats.Waiting = 0
+		if e.gateway.Do(http.MethodGet, "/webhooks/stats", "").Decode(t, &stats); stats.Waiting != 0 ||
+			stats.Statuses["pending"] != 1 {
+			return fmt.Errorf("the statistics are %+v", stats)
+		}
+		return nil
+	})
+}
