@@ -34,7 +34,7 @@ chart: ## render the Helm chart in every way and hold it against Kubernetes and 
 FAULT_MINUTES ?= 1
 
 fault: deps ## kill, freeze and cut off replicas, Redis and the stream server, and show that nothing was lost (FAULT_MINUTES=1)
-	@FAULT_MINUTES=$(FAULT_MINUTES) go test -count=1 -v -timeout $$((2 * $(FAULT_MINUTES) + 45))m \
+	@FAULT_MINUTES=$(FAULT_MINUTES) go test -count=1 -v -timeout $$((2 * $(FAULT_MINUTES) + 75))m \
 		-run '^(TestFaults|TestTheCheckerCatchesBrokenBuilds)$$' ./test/fault
 
 idle: deps ## measure what an idle replica needs, with 0, 1,000 and 10,000 watched streams (some 8 minutes; 20,000 open files must be allowed)

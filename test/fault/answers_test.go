@@ -88,25 +88,25 @@ func withUsed(ctx context.Context, _ net.Conn) context.Context {
 }
 
 // ends ends the connection of a request if that is what has been drawn for it.
-func (r *receiver) ends(req *http.Request) {
+func (w *world) ends(req *http.Request) {
 	u := req.Context().Value(usedKey{}).(*used)
 	if u.next == "" {
 		return
 	}
-	r.w.drew(u.next)
+	w.drew(u.next)
 	if u.next == connectionForgets {
-		swallow(r.w, req)
+		swallow(w, req)
 	}
 	panic(http.ErrAbortHandler)
 }
 
-// drawEnd draws what the connection of a request that is answered ends with.
-func (r *receiver) drawEnd(req *http.Request) {
+// drawEnd draws what the connection of a request that is answered ends with. It ends so more often by broken.
+func (w *world) drawEnd(req *http.Request, broken float64) {
 	u := req.Context().Value(usedKey{}).(*used)
-	switch broken := r.behaviour().broken; {
-	case r.w.chance(pushCloses + broken):
+	switch {
+	case w.chance(pushCloses + broken):
 		u.next = connectionCloses
-	case r.w.chance(pushForgets + broken/10):
+	case w.chance(pushForgets + broken/10):
 		u.next = connectionForgets
 	}
 }

@@ -120,6 +120,28 @@ var brokenEndpoints = []harness.BrokenScript{
 	},
 }
 
+// brokenHandOvers are builds that are wrong about events that are handed over.
+var brokenHandOvers = []harness.BrokenScript{
+	{
+		Name: "an event is accepted that the stream server has not taken", File: "httpapi/control/outbox.go",
+		Old: "text); err != nil {\n		return Handed{}, o.refused",
+		New: "text); err != nil && ctx == nil {\n		return Handed{}, o.refused",
+	},
+	{
+		Name: "an idempotency key is forgotten", File: "redisstore/lua/keep_key.lua",
+		Old: "redis.call('PERSIST', key)", New: "redis.call('DEL', key)",
+	},
+	{
+		Name: "an event that is dead counts as delivered", File: "redisstore/lua/lib.lua",
+		Old: "event_is(id, status, delivered_at == '0' and 'dead_letter' or 'delivered')",
+		New: "event_is(id, status, 'delivered')",
+	},
+	{
+		Name: "an event is retried without end", File: "dispatcher/push.go",
+		Old: "last = a.delivery.Attempt >= a.most", New: "last = a.delivery.Attempt > 100*a.most",
+	},
+}
+
 // caught is how each broken build is caught: what goes wrong meanwhile, and the rule that it breaks.
 var caught = map[string]struct {
 	faults func(*world, time.Duration)
@@ -190,11 +212,16 @@ var caught = map[string]struct {
 	brokenReplays[2].Name: {nothing, ruleAgain},
 	brokenReplays[3].Name: {nothing, ruleUnmarked},
 	brokenReplays[4].Name: {nothing, ruleUndelivered},
+
+	brokenHandOvers[0].Name: {restartUpstream, ruleOpen},
+	brokenHandOvers[1].Name: {nothing, ruleKey},
+	brokenHandOvers[2].Name: {nothing, ruleUntrue},
+	brokenHandOvers[3].Name: {nothing, ruleTooOften},
 }
 
 func brokenBuilds() []harness.BrokenScript {
 	return slices.Concat(harness.BrokenScripts, []harness.BrokenScript{brokenSign, brokenRate}, brokenPushes,
-		brokenEndpoints, brokenReplays)
+		brokenEndpoints, brokenReplays, brokenHandOvers)
 }
 
 // TestEveryBrokenBuildCanBeMade holds that the code still has what is broken in each of them. They are built in the
@@ -233,6 +260,9 @@ func TestTheCheckerCatchesBrokenBuilds(t *testing.T) {
 		t.Run(strings.ReplaceAll(b.Name, " ", "_"), func(t *testing.T) {
 			t.Parallel()
 			o := options{binary: buildPatched(t, b.Name, patch{b.File, b.Old, b.New})}
+			if slices.Contains(brokenHandOvers, b) {
+				o.targets = 2
+			}
 			w := newWorld(t, chosenSeed(t), o)
 			stop := w.load()
 			how.faults(w, shortSpan)

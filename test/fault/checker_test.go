@@ -50,6 +50,12 @@ type truth struct {
 	Since map[link][]string
 	// Rates are those of subscriptions, in requests a minute.
 	Rates map[string]int
+	// Statuses count the events that were handed over, as the statistics tell; nil if they were not asked for.
+	Statuses map[fsm.OutboxStatus]int
+	// Events are what each of them is, by its id; nil if nobody has asked. Keys are the ids that some of the keys lead
+	// to; empty if a key leads to none.
+	Events map[string]outcome
+	Keys   map[string]string
 }
 
 // verdict is what the checker makes of a run.
@@ -61,6 +67,9 @@ type verdict struct {
 	// Letters counts the dead letters that the operator has seen, Replayed the events that were taken from a replay,
 	// and Beside the pushes that were taken while a dead letter of their stream was replayed.
 	Letters, Replayed, Beside int
+	// Handed counts the events that were accepted for direct delivery, HandedAgain the deliveries of what was taken
+	// already, and Dead the events that are dead.
+	Handed, HandedAgain, Dead int
 	Gap                       time.Duration
 	Violations                []violation
 }
@@ -83,6 +92,7 @@ func check(j *journal, t truth) verdict {
 	c.offsets()
 	c.events()
 	c.pushes()
+	c.handedOver()
 	c.rates()
 	c.refusals()
 	c.final()

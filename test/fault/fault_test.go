@@ -64,6 +64,8 @@ func TestFaults(t *testing.T) {
 		"no push stepped aside":                                  func(r result) int { return r.Aside },
 		"no event was replayed":                                  func(r result) int { return r.Replayed },
 		"no push was taken while its stream's past was replayed": func(r result) int { return r.Beside },
+		"no event that was handed over came again":               func(r result) int { return r.HandedAgain },
+		"no event that was handed over is dead":                  func(r result) int { return r.Dead },
 	} {
 		if !slices.ContainsFunc(results, func(r result) bool { return count(r) > 0 }) {
 			t.Errorf("%s in any scenario", what)
@@ -153,9 +155,10 @@ func play(t *testing.T, s scenario, seed uint64, span time.Duration) result {
 	})
 	r.Took = time.Since(began)
 	progress("%s: %s after %s: %d events, %d wakes, %d lost, %d duplicate wakes, %d events pushed, %d again, "+
-		"%d aside, %d dead letters, %d events replayed, %d pushes beside replays",
+		"%d aside, %d dead letters, %d events replayed, %d pushes beside replays, %d events handed over, %d again, "+
+		"%d dead",
 		s.name, r.word(), r.Took.Round(time.Second), r.Events, r.Wakes, r.Lost, r.Duplicates, r.Pushed, r.PushedAgain,
-		r.Aside, r.Letters, r.Replayed, r.Beside)
+		r.Aside, r.Letters, r.Replayed, r.Beside, r.Handed, r.HandedAgain, r.Dead)
 	var drawn []string
 	for _, name := range slices.Sorted(maps.Keys(r.Drawn)) {
 		drawn = append(drawn, fmt.Sprintf("%d × %s", r.Drawn[name], name))
@@ -222,6 +225,7 @@ func (w *world) save(name string, r result) {
 		"Heads": w.heads(), "Violations": r.Violations, "Arrivals": j.Arrivals, "Reads": j.Reads, "Calls": j.Calls,
 		"Dones": j.Dones, "Appends": j.Appends,
 		"Pushes": j.Pushes, "Marks": j.Marks, "Letters": j.Letters, "Asks": j.Asks,
+		"Handed": j.Handed, "Directs": j.Directs,
 	}, "", " "); err == nil {
 		_ = os.WriteFile(filepath.Join(dir, "journal.json"), text, 0o600)
 	}

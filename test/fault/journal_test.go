@@ -20,6 +20,8 @@ type journal struct {
 	Pushes   []*pushed
 	Letters  []letter
 	Asks     []*ask
+	Handed   []*handed
+	Directs  []*direct
 	Marks    []mark
 }
 
@@ -187,6 +189,14 @@ func (j *journal) copy() *journal {
 	}
 	for _, a := range j.Asks {
 		c.Asks = append(c.Asks, new(*a))
+	}
+	for _, h := range j.Handed {
+		d := *h
+		d.Requests = append([]handing(nil), h.Requests...)
+		c.Handed = append(c.Handed, &d)
+	}
+	for _, d := range j.Directs {
+		c.Directs = append(c.Directs, new(*d))
 	}
 	return c
 }

@@ -177,14 +177,18 @@ func (o *operator) replay(id string, letter fsm.LetterID) {
 	}
 }
 
-// letters returns the dead letters that there are in the end.
+// letters returns the dead letters that there are in the end, but for those of events that were handed over: nobody
+// replays them.
 func (w *world) letters() (left []fsm.DeadLetter) {
 	w.t.Helper()
 	counts, err := w.store.CountDeadLetters(w.t.Context())
 	for p := 0; err == nil && p < len(counts); p++ {
-		if len(counts[p].Of) > 0 {
+		for id := range counts[p].Of {
+			if fsm.IsOutboxSubscription(id) || err != nil {
+				continue
+			}
 			var list []fsm.DeadLetter
-			all := fsm.LetterSpan{Partition: p, Through: fsm.MaxLetterNumber}
+			all := fsm.LetterSpan{Partition: p, Subscription: id, Through: fsm.MaxLetterNumber}
 			list, err = w.store.DeadLetters(w.t.Context(), all, 100)
 			left = append(left, list...)
 		}

@@ -60,11 +60,17 @@ const pushReport = 2 * time.Second
 // answerLost says whether Reveille may not know that a push was taken: something between the receiver and Redis was
 // broken while it was on its way, the answer came too late, or Redis has lost that it was noted.
 func (c *checker) answerLost(p *pushed, again time.Time) bool {
-	from, to := p.began().Add(-pushReport), p.Answered.Add(pushReport)
-	return p.Answered.Sub(p.began()) >= pushTimeout/2 ||
-		c.marked(answersLost, from, to) || c.marked(redisLost, from, to) ||
+	return c.uncertain(p) || c.lostBetween(p.Answered, again) ||
 		// An attempt that was out when its stream was hidden is made again once the stream is shown.
-		c.marked(missing, from, to) || c.lostBetween(p.Answered, again)
+		c.marked(missing, p.began().Add(-pushReport), p.Answered.Add(pushReport))
+}
+
+// uncertain is answerLost but for what Redis has lost later, and for streams that were hidden. What was not answered is
+// uncertain, too: nobody knows when its sender gave it up.
+func (c *checker) uncertain(p *pushed) bool {
+	from, to := p.began().Add(-pushReport), p.Answered.Add(pushReport)
+	return p.Answered.IsZero() || p.Answered.Sub(p.began()) >= pushTimeout/2 ||
+		c.marked(answersLost, from, to) || c.marked(redisLost, from, to)
 }
 
 // pushedEvent is an event of a consumer's stream.

@@ -142,7 +142,7 @@ func (w *world) webhook(s pushSubscription, addr string) string {
 
 // ServeHTTP takes a push, or does not.
 func (r *receiver) ServeHTTP(rw http.ResponseWriter, req *http.Request) {
-	r.ends(req)
+	r.w.ends(req)
 	body, err := io.ReadAll(req.Body)
 	if err != nil {
 		return // cut on the way
@@ -199,7 +199,7 @@ func (r *receiver) ServeHTTP(rw http.ResponseWriter, req *http.Request) {
 	}
 	if broken == nil {
 		answered(status)
-		r.drawEnd(req)
+		r.w.drawEnd(req, b.broken)
 		rw.WriteHeader(status)
 		return
 	}

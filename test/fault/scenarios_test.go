@@ -67,6 +67,24 @@ var scenarios = []scenario{
 		name: "cluster, a master killed in the middle of replays", options: options{cluster: true},
 		faults: inReplays(func(w *world) { killMaster(w, 0) }),
 	},
+	{
+		name: "events are handed over, and everything is killed by turns", short: true, options: options{targets: 2},
+		faults: killByTurns,
+	},
+	{
+		name: "events are handed over, and Redis loses its last second", options: options{targets: 2},
+		faults: func(w *world, span time.Duration) {
+			w.withoutCreations(func() { rewindRedis(w, span, time.Second) })
+		},
+	},
+	{
+		name: "events are handed over, latency and resets, all links", options: options{targets: 2},
+		faults: badLinks(linkRedis, linkUpstream, linkWebhook, linkAPI, linkWriter, linkReader),
+	},
+	{
+		name:    "10,000 events are handed over, and everything is killed again and again",
+		options: options{targets: 3, events: 10_000, calm: true}, faults: killUntilHandedOver,
+	},
 	{name: "clock of a replica jumps", prepare: jumpingClock, faults: jumpClock},
 	{name: "everything at random", share: 1, prepare: jumpingClock, faults: anything},
 	{
@@ -226,6 +244,9 @@ func misbehave(b behaviour) func(*world, time.Duration) {
 			k.behave(b)
 		}
 		for _, r := range w.receivers {
+			r.behave(b)
+		}
+		for _, r := range w.targets {
 			r.behave(b)
 		}
 		w.proxy.behave(b)

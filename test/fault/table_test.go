@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -47,13 +48,17 @@ func table(out io.Writer, results []result) {
 		}
 		_, _ = fmt.Fprintln(tw, "| "+strings.Join(text, "\t| ")+"\t|")
 	}
-	line("scenario", "events", "wakes", "lost", "duplicate wakes", "longest gap without a wake", "epochs that repeated",
-		"events pushed", "pushed again", "stepped aside", "dead letters", "events replayed",
-		"pushed beside replays", "verdict")
-	line("---", "---", "---", "---", "---", "---", "---", "---", "---", "---", "---", "---", "---", "---")
+	titles := []any{
+		"scenario", "events", "wakes", "lost", "duplicate wakes", "longest gap without a wake", "epochs that repeated",
+		"events pushed", "pushed again", "stepped aside", "dead letters", "events replayed", "pushed beside replays",
+		"handed over", "delivered again", "dead", "verdict",
+	}
+	line(titles...)
+	line(slices.Repeat([]any{"---"}, len(titles))...)
 	for _, r := range results {
 		line(r.Scenario, r.Events, r.Wakes, r.Lost, r.Duplicates, r.Gap.Round(100*time.Millisecond), r.Repeated,
-			r.Pushed, r.PushedAgain, r.Aside, r.Letters, r.Replayed, r.Beside, r.word())
+			r.Pushed, r.PushedAgain, r.Aside, r.Letters, r.Replayed, r.Beside, r.Handed,
+			r.HandedAgain, r.Dead, r.word())
 	}
 	_ = tw.Flush()
 }

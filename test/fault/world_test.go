@@ -45,11 +45,17 @@ type options struct {
 	registry bool
 	// binaries of single replicas, and settings on top of the usual ones for all.
 	settings map[string]string
+	// targets is for how many receivers clients hand events over, and events for how many in all; 0 for as many as they
+	// can. Without targets, the replicas take no events.
+	targets, events int
+	// calm has the writers write a tenth, so that the machine has more time for what clients hand over.
+	calm bool
 }
 
 // world is everything that one scenario plays in.
 type world struct {
 	t       testing.TB
+	options options
 	journal *journal
 	proxies *toxiproxy.ApiServer
 	links   []*connection
@@ -70,6 +76,9 @@ type world struct {
 	proxy     *forwardProxy
 	toProxy   *connection
 	operator  *operator
+	// targets are what events are handed over for, and outbox is how far that has got.
+	targets []*target
+	outbox  outbox
 	// direct speaks to the stream server past all links.
 	direct *harness.Client
 
@@ -92,7 +101,7 @@ type world struct {
 func newWorld(t testing.TB, seed uint64, o options) *world {
 	t.Helper()
 	w := &world{
-		t: t, journal: &journal{}, proxies: newProxyServer(), clocks: t.TempDir(),
+		t: t, options: o, journal: &journal{}, proxies: newProxyServer(), clocks: t.TempDir(),
 		rnd: rand.New(rand.NewPCG(seed, 1)), drawn: map[string]int{},
 	}
 	w.ctx, w.end = context.WithCancel(t.Context())
@@ -111,6 +120,7 @@ func newWorld(t testing.TB, seed uint64, o options) *world {
 	w.busy.Go(w.watchMachine)
 	w.startWorkers()
 	w.startReceivers()
+	w.startTargets()
 	w.startOperator()
 	// What the scenario's goroutines use must outlive them.
 	t.Cleanup(w.stop)
@@ -190,6 +200,9 @@ func (w *world) startReplica(i int, o options) {
 	}
 	if o.registry {
 		settings["REVEILLE_REGISTRY_STREAM"] = "/__registry__"
+	}
+	if o.targets > 0 {
+		settings["REVEILLE_OUTBOX"] = outboxRoot
 	}
 	maps.Copy(settings, w.proxy.settings())
 	maps.Copy(settings, o.settings)
@@ -272,6 +285,9 @@ func (w *world) revive() {
 		k.behave(behaviour{})
 	}
 	for _, r := range w.receivers {
+		r.behave(behaviour{})
+	}
+	for _, r := range w.targets {
 		r.behave(behaviour{})
 	}
 	w.proxy.behave(behaviour{})

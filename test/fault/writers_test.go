@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 
 	"reveille/test/harness"
@@ -20,8 +21,8 @@ const (
 	// more events and not ever fewer of them in each stream.
 	newStreamAfter, newStreamSlower = 300 * time.Millisecond, 10 * time.Millisecond
 	writeTimeout                    = 3 * time.Second
-	// maxStreams is how many streams there are at most: the reference server keeps a hundred files open, and of the
-	// appends to streams beyond it refuses some that it has written.
+	// maxStreams is how many streams there are at most, with those of direct deliveries: the reference server keeps a
+	// hundred files open, and of the appends to streams beyond it refuses some that it has written.
 	maxStreams = 96
 	// creationPatience bounds how long the creation of a stream is tried.
 	creationPatience = 5 * time.Minute
@@ -40,7 +41,8 @@ type stream struct {
 	owner, n int
 }
 
-// load creates the first streams and starts the writers. They have ended when stop returns.
+// load creates the first streams and starts the writers, and the clients that hand events over. They have ended when
+// stop returns.
 func (w *world) load() (stop func()) {
 	w.t.Helper()
 	for range firstStreams {
@@ -52,10 +54,13 @@ func (w *world) load() (stop func()) {
 		w.t.Fatal("the first streams could not be created")
 	}
 	w.mu.Unlock()
-	ending, ended := make(chan struct{}), make(chan struct{}, writers+1)
+	w.fillLanes()
+	ending := make(chan struct{})
+	var running sync.WaitGroup
 	run := func(every func() time.Duration, do func()) {
+		running.Add(1)
 		w.busy.Go(func() {
-			defer func() { ended <- struct{}{} }()
+			defer running.Done()
 			for {
 				select {
 				case <-ending:
@@ -70,7 +75,19 @@ func (w *world) load() (stop func()) {
 	}
 	for owner := range writers {
 		client := w.writerClient()
-		run(func() time.Duration { return w.between(minGap, maxGap) }, func() { w.append(client, owner) })
+		run(func() time.Duration {
+			gap := w.between(minGap, maxGap)
+			if w.options.calm {
+				gap *= 10
+			}
+			return gap
+		}, func() { w.append(client, owner) })
+	}
+	if len(w.targets) > 0 {
+		for range senders {
+			client := w.senderClient()
+			run(func() time.Duration { return w.between(minHandGap, maxHandGap) }, func() { w.handOver(client) })
+		}
 	}
 	run(func() time.Duration {
 		w.mu.Lock()
@@ -79,9 +96,7 @@ func (w *world) load() (stop func()) {
 	}, w.createNext)
 	return func() {
 		close(ending)
-		for range writers + 1 {
-			<-ended
-		}
+		running.Wait()
 	}
 }
 
@@ -127,7 +142,7 @@ func (w *world) createNext() {
 	client := w.writerClient()
 	defer client.CloseIdleConnections()
 	w.mu.Lock()
-	if len(w.streams)+2 > maxStreams {
+	if len(w.streams)+2 > maxStreams-len(w.targets)*outboxLanes {
 		w.mu.Unlock()
 		return
 	}
