@@ -109,8 +109,9 @@ type OutboxRecord struct {
 	LastStatus int
 	// Tries are the last attempts whose result is known, MaxOutboxTries at most.
 	Tries []OutboxTry
-	// Delayed says that the event waits for its DeliverAt. It is put into its stream again then.
-	Delayed bool
+	// DelayedUntil is when the event is put into its stream again, as its DeliverAt has come; zero if it does not wait
+	// for that.
+	DelayedUntil time.Time
 }
 
 // OutboxTry is an attempt to deliver an event. Error and Status are as LastError and LastStatus; Error is empty for the
@@ -291,6 +292,8 @@ const (
 	OutboxReserved = 24 * time.Hour
 	// MaxOutboxTries bounds OutboxRecord.Tries.
 	MaxOutboxTries = 20
+	// OutboxPutOff is after how long a delayed event is looked at again that could not be put into its stream.
+	OutboxPutOff = 10 * time.Second
 	// MaxOutboxEvents bounds an OutboxFill.
 	MaxOutboxEvents = 100_000
 	// MaxOutboxTargets bounds the targets that events are handed over for.

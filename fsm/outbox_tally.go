@@ -84,6 +84,6 @@ func OutboxHourOf(at time.Time) int64 { return at.UnixMilli() / time.Hour.Millis
 // OutboxCount counts the events of a partition by their present status.
 type OutboxCount struct {
 	Statuses map[OutboxStatus]int64
-	// Oldest is the first event that is not over, and waits for no DeliverAt; empty if there is none.
-	Oldest OutboxPlace
+	// WaitingSince is since when the oldest event waits to be delivered (OutboxEvent.Begins); zero if there is none.
+	WaitingSince time.Time
 }

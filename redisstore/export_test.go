@@ -72,3 +72,6 @@ func LoadScripts(ctx context.Context, rdb redis.UniversalClient) error {
 
 // ExpireEvents is expireEvents.
 func (s *Store) ExpireEvents(ctx context.Context) error { return s.expireEvents(ctx) }
+
+// SeeToLosses is resumeLost.
+func (s *Store) SeeToLosses(ctx context.Context) error { return s.resumeLost(ctx) }

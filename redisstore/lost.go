@@ -2,7 +2,6 @@ package redisstore
 
 import (
 	"context"
-	"errors"
 
 	"github.com/redis/go-redis/v9"
 
@@ -10,7 +9,7 @@ import (
 )
 
 // resumeLost sees to the partitions of this replica that may have lost resumptions.
-func (s *Store) resumeLost(ctx context.Context) error {
+func (s *Store) resumeLost(ctx context.Context) (failure error) {
 	owned := s.ownership.Partitions()
 	cmds, pipe := make([]*redis.StringCmd, len(owned)), s.rdb.Pipeline()
 	for i, p := range owned {
@@ -19,22 +18,26 @@ func (s *Store) resumeLost(ctx context.Context) error {
 	_, _ = pipe.Exec(ctx) // each command has its own error
 	for i, p := range owned {
 		base, err := cmds[i].Result()
-		if errors.Is(err, redis.Nil) {
-			continue
+		if err = wrap(err); err == nil && base != "" {
+			err = s.resumeAgain(ctx, p, base)
 		}
-		if err = wrap(err); err != nil {
-			return err
-		}
-		out, err := s.ResumeLost(ctx, p)
-		s.opts.Outcomes.Follow(out, fsm.Sighting{})
 		if err != nil {
-			return err
-		}
-		if r := s.run(ctx, scriptEndLoss, p, base); !r.yes() && r.bad != nil {
-			return r.bad
+			failure = err
 		}
 	}
-	return nil
+	return failure
+}
+
+// resumeAgain makes up for what a partition may have lost. The argument base is that of its epochs since the loss.
+func (s *Store) resumeAgain(ctx context.Context, partition int, base string) error {
+	out, err := s.ResumeLost(ctx, partition)
+	s.opts.Outcomes.Follow(out, fsm.Sighting{})
+	if err != nil {
+		return err
+	}
+	r := s.run(ctx, scriptEndLoss, partition, base)
+	r.yes()
+	return r.bad
 }
 
 // ResumeLost resumes subscriptions in one partition, as nobody has asked for. The partition may have lost that a
@@ -43,14 +46,23 @@ func (s *Store) ResumeLost(ctx context.Context, partition int) (o fsm.Outcome, e
 	if err := s.RefreshCatalog(ctx); err != nil {
 		return o, err
 	}
+	var subs []fsm.Subscription
+	var there []*redis.IntCmd
+	pipe := s.rdb.Pipeline()
 	for _, sub := range s.catalog.All() {
-		if !sub.MayHaveResumed() {
-			continue
+		if sub.MayHaveResumed() {
+			subs, there = append(subs, sub), append(there, pipe.Exists(ctx, s.keys.consumersOf(sub, partition)))
 		}
-		err := s.eachBatch(ctx, scriptResume, partition, func(l *reply) {
-			_ = l.int()
-			o.Add(l.outcome())
-		}, sub.ID, sub.Generation, flag(true))
+	}
+	_, _ = pipe.Exec(ctx) // each command has its own error
+	for i, sub := range subs {
+		n, err := there[i].Result()
+		if err = wrap(err); err == nil && n > 0 {
+			err = s.eachBatch(ctx, scriptResume, partition, func(l *reply) {
+				_ = l.int()
+				o.Add(l.outcome())
+			}, sub.ID, sub.Generation, flag(true))
+		}
 		if err != nil {
 			return o, err
 		}

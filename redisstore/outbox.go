@@ -208,7 +208,7 @@ func (r *reply) outboxEntry() (e fsm.OutboxEntry) {
 	e.OutboxRecord.Attempts, e.Consumer, e.Place = int(r.int()), r.text(), r.text()
 	e.LastAttemptAt, e.DeliveredAt = moment(r.int()), moment(r.int())
 	e.LastError, e.LastStatus, e.Tries = r.text(), int(r.int()), r.tries()
-	e.Delayed, e.ExpiresAt = r.yes(), moment(r.int())
+	e.DelayedUntil, e.ExpiresAt = moment(r.int()), moment(r.int())
 	by := fsm.OutboxBearer{State: word(r, bearerStates), Sent: r.yes(), Attempt: int(r.int())}
 	by.Deadline, by.Place = moment(r.int()), r.text()
 	e.OutboxState = e.State(by)

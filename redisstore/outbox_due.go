@@ -29,8 +29,8 @@ func (s *Store) DuePartitions(ctx context.Context) (due []int, err error) {
 }
 
 // DueEvents implements control.OutboxStore.
-func (s *Store) DueEvents(ctx context.Context, partition, skip, most int) (ids []string, err error) {
-	r := s.run(ctx, scriptDueEvents, partition, skip, most)
+func (s *Store) DueEvents(ctx context.Context, partition, most int) (ids []string, err error) {
+	r := s.run(ctx, scriptDueEvents, partition, most)
 	r.each(func(l *reply) { ids = append(ids, l.text()) })
 	return ids, r.err()
 }

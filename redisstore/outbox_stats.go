@@ -18,8 +18,9 @@ func (s *Store) CountEvents(ctx context.Context, partition int) (fsm.OutboxCount
 		r := s.run(ctx, scriptCountEvents, partition, at, countedAtATime)
 		r.list(func(l *reply) {
 			at = l.text()
-			if oldest := fsm.OutboxPlace(l.text()); all.Oldest == "" {
-				all.Oldest = oldest
+			since := moment(l.int())
+			if !since.IsZero() && (all.WaitingSince.IsZero() || since.Before(all.WaitingSince)) {
+				all.WaitingSince = since
 			}
 			for _, status := range []fsm.OutboxStatus{
 				fsm.OutboxPending, fsm.OutboxDelivering, fsm.OutboxRetrying, fsm.OutboxDelivered, fsm.OutboxDead,

@@ -168,7 +168,7 @@ func callers() []caller {
 		}, []any{
 			[]any{"many", int64(0)},
 			kept("{}", "lost", "", "0", ""), kept("{}", "pending", "", "0", "lost"),
-			kept("{}", "pending", "never", "0", ""), kept("{}", "pending", "", "7", ""),
+			kept("{}", "pending", "never", "0", ""), kept("{}", "pending", "", "soon", ""),
 			kept("no JSON", "pending", "", "0", ""),
 		}},
 		{scriptListEvents, func(ctx context.Context, s *Store) error {
@@ -178,7 +178,7 @@ func callers() []caller {
 		{scriptCountEvents, func(ctx context.Context, s *Store) error {
 			_, err := s.CountEvents(ctx, 0)
 			return err
-		}, []any{[]any{"", "", "0", "0", "0", "0", "0", "none"}}},
+		}, []any{[]any{"", "0", "0", "0", "0", "0", "0", "none"}}},
 		{scriptCountHours, func(ctx context.Context, s *Store) error {
 			_, err := s.OutboxHours(ctx, 0, 1, 2)
 			return err
@@ -195,7 +195,7 @@ func callers() []caller {
 			return s.resumeLost(ctx)
 		}, []any{int64(7)}},
 		{scriptDueEvents, func(ctx context.Context, s *Store) error {
-			_, err := s.DueEvents(ctx, 0, 0, 1)
+			_, err := s.DueEvents(ctx, 0, 1)
 			return err
 		}, []any{[]any{int64(7)}}},
 		{scriptReleaseEvent, func(ctx context.Context, s *Store) error {

@@ -64,6 +64,7 @@
 //	ExpireEvent      lib.lua forget_expired
 //	CancelEvent      cancel_event.lua
 //	ReleaseEvent     release_event.lua
+//	PutOff           due_events.lua
 //	CountEvent       lib.lua count_event
 //
 // A limit of requests:

@@ -46,20 +46,29 @@ func TakeEvent(
 	if replay && e.Event.DeliverAt > 0 && (early || elsewhere) { // it lies in its stream once more
 		return kept, false
 	}
-	e.Consumer, e.Place, e.Delayed = c.ID, c.Place(), early
-	if !early {
-		e.Status = fsm.OutboxDelivering
+	e.Consumer, e.Place = c.ID, c.Place()
+	if early {
+		e.DelayedUntil = time.UnixMilli(e.Event.DeliverAt)
+		return e, false
 	}
-	return e, !early
+	e.Status, e.DelayedUntil = fsm.OutboxDelivering, time.Time{}
+	return e, true
 }
 
 // ReleaseEvent takes in that the time of a delayed event has come. It lies in its stream again, unless its payload is
 // lost, for this reason: then it is dead.
 func ReleaseEvent(e fsm.OutboxRecord, lost string) fsm.OutboxRecord {
-	if e.Delayed && lost != "" {
+	if !e.DelayedUntil.IsZero() && lost != "" {
 		e.Status, e.LastError = fsm.OutboxDead, lost
 	}
-	e.Delayed = false
+	e.DelayedUntil = time.Time{}
+	return e
+}
+
+// PutOff returns a delayed event whose time has come, as it is once somebody sets about to release it. It comes up
+// again if it is not released.
+func PutOff(e fsm.OutboxRecord, now time.Time) fsm.OutboxRecord {
+	e.DelayedUntil = now.Add(fsm.OutboxPutOff)
 	return e
 }
 
@@ -116,7 +125,7 @@ func CancelEvent(
 	case status == fsm.OutboxDelivering, !e.DeliveredAt.IsZero():
 		return e, false
 	}
-	e.Status, e.ExpiresAt, e.Delayed = fsm.OutboxCancelled, now.Add(e.Event.Retention()), false
+	e.Status, e.ExpiresAt, e.DelayedUntil = fsm.OutboxCancelled, now.Add(e.Event.Retention()), time.Time{}
 	return e, true
 }
 

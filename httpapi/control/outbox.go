@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -62,9 +63,9 @@ type OutboxStore interface {
 	// DuePartitions returns the partitions of this replica in which DueEvents may find events. After an error, some may
 	// be missing.
 	DuePartitions(ctx context.Context) ([]int, error)
-	// DueEvents returns the IDs of the delayed events of a partition whose time has come, the first of them first. It
-	// skips some.
-	DueEvents(ctx context.Context, partition, skip, most int) (ids []string, err error)
+	// DueEvents returns the IDs of the delayed events of a partition whose time has come, the first of them first. What
+	// is not released comes up again after fsm.OutboxPutOff.
+	DueEvents(ctx context.Context, partition, most int) (ids []string, err error)
 	// ReleaseEvent is the transition of the same name. The argument lost is empty if the event lies in its stream
 	// again.
 	ReleaseEvent(ctx context.Context, id, lost string) error
@@ -94,6 +95,10 @@ type Outbox struct {
 	// These limit the log lines about events that the stream server did not take, that were not released, and for which
 	// there was no room.
 	untaken, unreleased, full throttle.Trouble
+
+	mu sync.Mutex
+	// missing is since when delayed events are not found in their streams, by ID.
+	missing map[string]time.Time
 }
 
 // Handed is an event that was handed over, as a client sees it.

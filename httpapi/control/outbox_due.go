@@ -5,15 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
-	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 
 	"reveille/fsm"
-	"reveille/httpapi/refusal"
 )
 
 const (
@@ -22,9 +19,7 @@ const (
 	// time, and of how many partitions.
 	releasedAtATime = 100
 	releasedAtOnce  = 8
-	// mostFailed is after how many events that cannot be released now a look ends.
-	mostFailed = 1000
-	// lostAfter is for how long a payload is looked for from the DeliverAt on.
+	// lostAfter is for how long an event is looked for that is not in its stream.
 	lostAfter = 10 * time.Minute
 )
 
@@ -47,89 +42,89 @@ func (o *Outbox) Run(ctx context.Context) error {
 // event into its stream once more; it is delivered once.
 func (o *Outbox) Release(ctx context.Context) {
 	due, err := o.Store.DuePartitions(ctx)
-	o.notReleased(ctx, err)
+	if err != nil { // the store logs that it is away
+		return
+	}
 	var work errgroup.Group
 	work.SetLimit(releasedAtOnce)
 	for _, p := range due {
 		work.Go(func() error {
-			o.notReleased(ctx, o.releaseIn(ctx, p))
+			o.releaseIn(ctx, p)
 			return nil
 		})
 	}
 	_ = work.Wait()
 }
 
-func (o *Outbox) releaseIn(ctx context.Context, partition int) error {
-	for skip := 0; ; {
-		ids, err := o.Store.DueEvents(ctx, partition, skip, releasedAtATime)
-		if err != nil || len(ids) == 0 {
-			return err
+// releaseIn releases events of a partition for a while. The other partitions wait for that.
+func (o *Outbox) releaseIn(ctx context.Context, partition int) {
+	for began := time.Now(); ctx.Err() == nil && time.Since(began) < releaseEvery; {
+		ids, err := o.Store.DueEvents(ctx, partition, releasedAtATime)
+		o.notReleased(ctx, err)
+		if len(ids) == 0 {
+			return
 		}
-		entries, err := o.entries(ctx, partition, ids)
-		if err != nil {
-			return err
+		var work errgroup.Group
+		work.SetLimit(releasedAtOnce)
+		for _, id := range ids {
+			work.Go(func() error {
+				short, cancel := context.WithTimeout(ctx, handOverTime)
+				defer cancel()
+				o.notReleased(ctx, o.release(short, id))
+				return nil
+			})
 		}
-		failed := o.releaseAll(ctx, ids, entries)
-		if skip += failed; skip > mostFailed || ctx.Err() != nil {
-			return ctx.Err()
-		}
+		_ = work.Wait()
 	}
-}
-
-// entries returns what is kept of some events of a partition, by ID.
-func (o *Outbox) entries(ctx context.Context, partition int, ids []string) (map[string]fsm.OutboxEntry, error) {
-	list, _, err := o.Store.OutboxEvents(ctx, partition, ids)
-	of := make(map[string]fsm.OutboxEntry, len(list))
-	for _, e := range list {
-		of[e.Event.ID] = e
-	}
-	return of, err
-}
-
-// releaseAll returns how many events could not be released.
-func (o *Outbox) releaseAll(ctx context.Context, ids []string, entries map[string]fsm.OutboxEntry) int {
-	var failed atomic.Int64
-	var work errgroup.Group
-	work.SetLimit(releasedAtOnce)
-	for _, id := range ids {
-		work.Go(func() error {
-			short, cancel := context.WithTimeout(ctx, handOverTime)
-			defer cancel()
-			if err := o.release(short, id, entries[id]); err != nil {
-				failed.Add(1)
-				o.notReleased(ctx, err)
-			}
-			return nil
-		})
-	}
-	_ = work.Wait()
-	return int(failed.Load())
 }
 
 // release releases one event. What waits no more, or is not kept, needs no release.
-func (o *Outbox) release(ctx context.Context, id string, e fsm.OutboxEntry) error {
-	if e.OutboxRecord.Status != fsm.OutboxPending {
+func (o *Outbox) release(ctx context.Context, id string) error {
+	e, err := o.Store.OutboxEvent(ctx, id)
+	if errors.Is(err, fsm.ErrNotFound) || err == nil && e.OutboxRecord.Status != fsm.OutboxPending {
 		return o.Store.ReleaseEvent(ctx, id, "")
 	}
-	event, err := o.delayed(ctx, e.OutboxRecord)
 	if err != nil {
-		lost := errors.Is(err, fsm.ErrNotFound) || errors.Is(err, fsm.ErrNoStream)
-		if lost && o.Control.Clock().After(e.Event.Begins().Add(lostAfter)) {
-			return o.Store.ReleaseEvent(ctx, id, "the stream server did not keep the event")
-		}
+		return err
+	}
+	event, err := o.delayed(ctx, e.OutboxRecord)
+	if o.isLost(id, err) {
+		return o.Store.ReleaseEvent(ctx, id, "the stream server did not keep the event")
+	}
+	if err != nil {
 		return err
 	}
 	text, err := releasedText(event)
-	if errors.As(err, new(*refusal.Error)) { // the stream server has made it longer
+	if err != nil { // the stream server has made it longer
 		return o.Store.ReleaseEvent(ctx, id, "the event is too large")
 	}
-	if err == nil {
-		err = (Writer{o.Server, o.Writes}).Append(ctx, e.Stream, text)
-	}
-	if err != nil {
+	if err := (Writer{o.Server, o.Writes}).Append(ctx, e.Stream, text); err != nil {
 		return err
 	}
 	return o.Store.ReleaseEvent(ctx, id, "")
+}
+
+// isLost says whether a delayed event was not found for too long. The argument err is what looking for it has led to.
+func (o *Outbox) isLost(id string, err error) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !errors.Is(err, fsm.ErrNotFound) && !errors.Is(err, fsm.ErrNoStream) {
+		delete(o.missing, id)
+		return false
+	}
+	now := o.Control.Clock()
+	if o.missing == nil {
+		o.missing = map[string]time.Time{}
+	}
+	since, known := o.missing[id]
+	if !known {
+		o.missing[id], since = now, now
+	}
+	lost := now.Sub(since) >= lostAfter
+	if lost {
+		delete(o.missing, id)
+	}
+	return lost
 }
 
 // delayed reads a delayed event from its stream. It is fsm.ErrNotFound if the event does not lie at its place.
@@ -138,11 +133,7 @@ func (o *Outbox) delayed(ctx context.Context, r fsm.OutboxRecord) (e fsm.OutboxE
 	if err != nil {
 		return e, err
 	}
-	i := slices.IndexFunc(b.Events, func(text []byte) bool {
-		e = fsm.OutboxEvent{}
-		return json.Unmarshal(text, &e) == nil && e.ID == r.Event.ID
-	})
-	if i < 0 {
+	if len(b.Events) == 0 || json.Unmarshal(b.Events[0], &e) != nil || e.ID != r.Event.ID {
 		return e, fmt.Errorf("%w: the event is not where it was in %s", fsm.ErrNotFound, r.Stream)
 	}
 	return e, nil

@@ -2,7 +2,6 @@ package control
 
 import (
 	"context"
-	"maps"
 	"net/url"
 	"strings"
 	"time"
@@ -110,11 +109,13 @@ func (w *outboxWalk) read(
 	}
 	entries = map[string]fsm.OutboxEntry{}
 	for p, ids := range of {
-		of, err := w.outbox.entries(ctx, p, ids)
+		list, _, err := store.OutboxEvents(ctx, p, ids)
 		if err != nil {
 			return nil, nil, err
 		}
-		maps.Copy(entries, of)
+		for _, e := range list {
+			entries[e.Event.ID] = e
+		}
 	}
 	return places, entries, nil
 }

@@ -9,8 +9,8 @@ import (
 
 // OutboxStats says how the events are, and what has become of events.
 type OutboxStats struct {
-	// Statuses are how many events there are now. WaitingSince is when the oldest of those was handed over that are not
-	// over, and whose time has come; zero if there is none.
+	// Statuses are how many events there are now. WaitingSince is since when the oldest of them waits to be delivered;
+	// zero if none does.
 	Statuses     map[fsm.OutboxStatus]int64
 	WaitingSince time.Time
 	// From is the beginning of the first of the hours.
@@ -29,7 +29,6 @@ func (o *Outbox) Stats(ctx context.Context, hours int, provider string) (OutboxS
 		From: time.UnixMilli(first * time.Hour.Milliseconds()), Statuses: map[fsm.OutboxStatus]int64{},
 		Hours: map[int64]fsm.OutboxTally{}, Providers: map[string]fsm.OutboxTally{},
 	}
-	oldest := fsm.OutboxPlace("")
 	for p := range o.Store.Partitions() {
 		now, err := o.Store.CountEvents(ctx, p)
 		if err != nil {
@@ -38,8 +37,8 @@ func (o *Outbox) Stats(ctx context.Context, hours int, provider string) (OutboxS
 		for status, n := range now.Statuses {
 			s.Statuses[status] += n
 		}
-		if now.Oldest != "" && (oldest == "" || now.Oldest < oldest) {
-			oldest, s.WaitingSince = now.Oldest, now.Oldest.HandedOver()
+		if since := now.WaitingSince; !since.IsZero() && (s.WaitingSince.IsZero() || since.Before(s.WaitingSince)) {
+			s.WaitingSince = since
 		}
 		of, err := o.Store.OutboxHours(ctx, p, first, last)
 		if err != nil {

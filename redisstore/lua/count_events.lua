@@ -1,17 +1,18 @@
 -- Counts events by their present status. Those that are not over are counted one by one, in batches: call again with the
 -- place that it returns, until it is "", and add up.
 -- ARGV[9] the fsm.OutboxPlace behind which it counts, "" for all  ARGV[10] how many at most.
--- Returns { place of the last one that was counted or "" at the end, the first that is not over or "", pending, delivering,
+-- Returns { place of the last one that was counted or "" at the end, since when the oldest waits or 0, ms, pending, delivering,
 -- retrying, delivered, dead, cancelled }. O(events counted, and expired).
 local open = P .. 'events:open'
 local list = redis.call('ZRANGEBYLEX', open, ARGV[A] == '' and '-' or '(' .. ARGV[A], '+', 'LIMIT', 0, ARGV[A + 1])
-local n, oldest = { pending = 0, delivering = 0, retrying = 0, delivered = 0, dead_letter = 0, cancelled = 0 }, ''
+local n, oldest = { pending = 0, delivering = 0, retrying = 0, delivered = 0, dead_letter = 0, cancelled = 0 }, 0
 for _, placed in ipairs(list) do
-  local r = redis.call('HMGET', P .. 'event:' .. string.match(placed, ' (.*)$'), 'status', 'consumer', 'at', 'delivered', 'begins')
+  local r = redis.call('HMGET', P .. 'event:' .. string.match(placed, ' (.*)$'), 'status', 'consumer', 'at', 'delivered', 'deliver_at')
   local status = event_status(unpack(r))
   if n[status] then n[status] = n[status] + 1 end
-  local begun = tonumber(r[5] or '0') <= now
-  if oldest == '' and begun and (status == 'pending' or status == 'delivering' or status == 'retrying') then oldest = placed end
+  local waits = status == 'pending' or status == 'delivering' or status == 'retrying'
+  local since = begins_at(placed, r[5])
+  if waits and tonumber(r[5] or '0') <= now and (oldest == 0 or since < oldest) then oldest = since end
 end
 if ARGV[A] == '' then
   for _, status in ipairs({ 'delivered', 'dead_letter', 'cancelled' }) do n[status] = n[status] + redis.call('ZCARD', events_of(status)) end
@@ -21,4 +22,4 @@ if ARGV[A] == '' then
   end
 end
 local last = #list == tonumber(ARGV[A + 1]) and list[#list] or ''
-return unchanged({ last, oldest, n.pending, n.delivering, n.retrying, n.delivered, n.dead_letter, n.cancelled })
+return unchanged({ last, int(oldest), n.pending, n.delivering, n.retrying, n.delivered, n.dead_letter, n.cancelled })

@@ -1,3 +1,5 @@
--- Returns the delayed events whose time has come, the first of them first: { id, … }. ARGV[9] how many to leave out.
--- ARGV[10] how many at most. O(log n + events).
-return unchanged(redis.call('ZRANGEBYSCORE', P .. 'delayed', '-inf', int(now), 'LIMIT', ARGV[A], ARGV[A + 1]))
+-- Returns the delayed events whose time has come, the first of them first: { id, … }. Each comes up again after
+-- OUTBOX_PUT_OFF, unless it is released (spec.PutOff). ARGV[9] how many at most. O(events × log n).
+local due = redis.call('ZRANGEBYSCORE', P .. 'delayed', '-inf', int(now), 'LIMIT', 0, ARGV[A])
+for _, id in ipairs(due) do redis.call('ZADD', P .. 'delayed', int(now + OUTBOX_PUT_OFF), id) end
+return unchanged(due)

@@ -85,12 +85,12 @@
 --     `event`, without its payload, `stream`, `status`, `attempts`, `consumer`, `at` (its Place), `last`, `delivered`,
 --     `error` and `code` are the fields of that record. Times are in ms, 0 for none. `placed` is its fsm.OutboxPlace,
 --     and `provider` that of the event. `keep` is its Retention, ms. `tries` are the last attempts, a line each: when, the
---     status of the answer, and why it failed. `begins` is its DeliverAt, if it has one. Of an event that has expired so
---     early that it may lie in its stream once more, `status` (then "expired"), `placed`, `delivered` and `begins` are
+--     status of the answer, and why it failed. `deliver_at` is its DeliverAt, if it has one. Of an event that has expired so
+--     early that it may lie in its stream once more, `status` (then "expired"), `placed`, `delivered` and `deliver_at` are
 --     left for a time.
 --   `events:open`, `events:delivered`, `events:dead_letter`, `events:cancelled`  zset  fsm.OutboxPlace of each event on
 --   that fsm.OutboxList, all with score 0.
---   `delayed`  zset  event that waits for its time (fsm.OutboxRecord.Delayed) -> that time, ms.
+--   `delayed`  zset  event that waits for its time -> fsm.OutboxRecord.DelayedUntil, ms.
 --   `expire`  zset  event that was delivered or cancelled -> when it goes, ms.
 --   `hour:<hour since 1970>`  hash  what became of events in that hour: handed_over, delivered, dead_letter, cancelled,
 --   or `t` and an fsm.OutboxBucket, then a space and the provider -> how many. It goes once it is too old to be shown.
@@ -1243,7 +1243,7 @@ local function forget_expired(id)
   local till = redis.call('ZSCORE', P .. 'expire', id)
   if not till or tonumber(till) > now then return false end
   local key = P .. 'event:' .. id
-  local status, placed, delivered_at, begins = unpack(redis.call('HMGET', key, 'status', 'placed', 'delivered', 'begins'))
+  local status, placed, delivered_at, begins = unpack(redis.call('HMGET', key, 'status', 'placed', 'delivered', 'deliver_at'))
   redis.call('ZREM', P .. 'expire', id)
   redis.call('DEL', key)
   if not placed then return true end
@@ -1251,7 +1251,7 @@ local function forget_expired(id)
   redis.call('ZREM', P .. 'events:open', placed) -- a version without lists may have delivered it
   local left = begins_at(placed, begins) + OUTBOX_RETENTION - now
   if left > 0 then
-    redis.call('HSET', key, 'status', 'expired', 'placed', placed, 'delivered', delivered_at, 'begins', begins or '0')
+    redis.call('HSET', key, 'status', 'expired', 'placed', placed, 'delivered', delivered_at, 'deliver_at', begins or '0')
     redis.call('PEXPIRE', key, int(math.max(left, OUTBOX_RETENTION)))
   end
   return true
@@ -1280,7 +1280,7 @@ local function keep_event(id, event, placed, provider, keep, begins, stream, con
   redis.call('DEL', P .. 'event:' .. id)
   redis.call('HSET', P .. 'event:' .. id, 'event', event, 'placed', placed, 'provider', provider, 'keep', keep, 'stream', stream, 'status',
     'pending', 'attempts', '0', 'consumer', consumer, 'at', place, 'last', '0', 'delivered', '0', 'error', '', 'code', '0')
-  if begins ~= '0' then redis.call('HSET', P .. 'event:' .. id, 'begins', begins) end
+  if begins ~= '0' then redis.call('HSET', P .. 'event:' .. id, 'deliver_at', begins) end
   redis.call('ZADD', P .. 'events:open', 0, placed)
   count_event('handed_over', provider)
 end
@@ -1309,7 +1309,7 @@ local function event_is(id, was, status)
   local key, from, to = P .. 'event:' .. id, events_of(was), events_of(status)
   redis.call('HSET', key, 'status', status)
   if from == to then return end
-  local placed, provider, delivered_at, begins = unpack(redis.call('HMGET', key, 'placed', 'provider', 'delivered', 'begins'))
+  local placed, provider, delivered_at, begins = unpack(redis.call('HMGET', key, 'placed', 'provider', 'delivered', 'deliver_at'))
   if not placed then return end
   redis.call('ZREM', from, placed)
   redis.call('ZADD', to, 0, placed)

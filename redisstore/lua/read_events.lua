@@ -1,14 +1,14 @@
 -- Returns what is kept of some events, and the consumers that bring them. ARGV[9…] ids of the events.
 -- Returns { how many events of the partition are not over, how many are dead, of each event: nothing if there is none,
 -- otherwise { event as JSON, stream, status, attempts, consumer, place, last, delivered, error, code, attempts a line each,
--- 1 if it is delayed, when it expires in ms or 0, and of the consumer: state, sent, attempt, due, place }, … }. The state is
+-- until when it is delayed in ms or 0, when it expires in ms or 0, and of the consumer: state, sent, attempt, due, place }, … }. The state is
 -- "" if the consumer is gone. O(events).
 local found = { redis.call('ZCARD', P .. 'events:open'), redis.call('ZCARD', events_of('dead_letter')) }
 for i = A, #ARGV do
   local r = redis.call('HMGET', P .. 'event:' .. ARGV[i], 'event', 'stream', 'status', 'attempts', 'consumer', 'at', 'last',
-    'delivered', 'error', 'code', 'tries', 'begins')
+    'delivered', 'error', 'code', 'tries', 'deliver_at')
   r[11] = r[11] or ''
-  r[12] = r[12] and redis.call('ZSCORE', P .. 'delayed', ARGV[i]) and '1' or '0'
+  r[12] = r[12] and redis.call('ZSCORE', P .. 'delayed', ARGV[i]) or '0'
   r[13] = redis.call('ZSCORE', P .. 'expire', ARGV[i]) or '0'
   local c = r[1] and r[5] ~= '' and record(r[5])
   local of = c and { c.state, int(c.sent), int(c.attempt), int(c.due), place_in_stream(c.id, c.primary) } or { '', '0', '0', '0', '' }

@@ -9,7 +9,7 @@ forget_expired(id)
 local key, place = P .. 'event:' .. id, place_in_stream(c.id, c.primary)
 local replays, released = ARGV[A + 11] == '1', ARGV[A + 12] == '1'
 local status, by, from, delivered_at, placed, begins =
-  unpack(redis.call('HMGET', key, 'status', 'consumer', 'at', 'delivered', 'placed', 'begins'))
+  unpack(redis.call('HMGET', key, 'status', 'consumer', 'at', 'delivered', 'placed', 'deliver_at'))
 if status == 'expired' then
   if ARGV[A + 6] <= placed and (not replays or delivered_at == '0') then return unchanged('0') end
   status = false

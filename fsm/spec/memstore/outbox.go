@@ -110,7 +110,7 @@ func (s *Store) TakeEvent(
 		kept := p.events[e.ID]
 		kept, deliver = spec.TakeEvent(
 			kept, newEvent(e, r.Consumer.Home), c, p.consumers[kept.Consumer], t.now(), replay)
-		if deliver || kept.Delayed {
+		if deliver || !kept.DelayedUntil.IsZero() {
 			p.put(e.ID, kept, t.now())
 		}
 	}, "TakeEvent", r, e, replay)
@@ -123,21 +123,23 @@ func (s *Store) DuePartitions(context.Context) ([]int, error) {
 }
 
 // DueEvents implements control.OutboxStore.
-func (s *Store) DueEvents(ctx context.Context, partition, skip, most int) (ids []string, err error) {
-	err = s.call(ctx, func(t *tx) error {
-		for id, e := range t.partitions[partition].events {
-			if e.Delayed && e.Event.DeliverAt <= t.now().UnixMilli() {
+func (s *Store) DueEvents(ctx context.Context, partition, most int) (ids []string, err error) {
+	err = s.do(ctx, func(t *tx) {
+		events := t.partitions[partition].events
+		for id, e := range events {
+			if !e.DelayedUntil.IsZero() && !e.DelayedUntil.After(t.now()) {
 				ids = append(ids, id)
 			}
 		}
-		events := t.partitions[partition].events
 		slices.SortFunc(ids, func(a, b string) int {
-			return cmp.Or(cmp.Compare(events[a].Event.DeliverAt, events[b].Event.DeliverAt), cmp.Compare(a, b))
+			return cmp.Or(events[a].DelayedUntil.Compare(events[b].DelayedUntil), cmp.Compare(a, b))
 		})
-		return nil
+		ids = ids[:min(most, len(ids))]
+		for _, id := range ids {
+			events[id] = spec.PutOff(events[id], t.now())
+		}
 	}, "DueEvents", partition)
-	ids = ids[min(skip, len(ids)):]
-	return ids[:min(most, len(ids))], err
+	return ids, err
 }
 
 // ReleaseEvent implements control.OutboxStore.
@@ -263,14 +265,15 @@ func (s *Store) CountEvents(ctx context.Context, partition int) (all fsm.OutboxC
 	}
 	err = s.call(ctx, func(t *tx) error {
 		p := t.partitions[partition]
-		for id, e := range p.events {
+		for _, e := range p.events {
 			if !isKept(e, t.now()) {
 				continue
 			}
-			status, place := e.State(p.bearerOf(e)).Status, fsm.OutboxPlaceOf(e.Event.CreatedAt, id)
+			status, since := e.State(p.bearerOf(e)).Status, e.Event.Begins()
 			all.Statuses[status]++
-			if !status.Over() && e.Event.DeliverAt <= t.now().UnixMilli() && (all.Oldest == "" || place < all.Oldest) {
-				all.Oldest = place
+			waits := !status.Over() && e.Event.DeliverAt <= t.now().UnixMilli()
+			if waits && (all.WaitingSince.IsZero() || since.Before(all.WaitingSince)) {
+				all.WaitingSince = since
 			}
 		}
 		return nil
