@@ -124,7 +124,8 @@ func TestAScriptBeginsWithTheConstantsThatItUses(t *testing.T) {
 			t.Errorf("it is %q, want %q", got, want)
 		}
 	}
-	all := source("lib") + source("changed") + source("endpoint") + source("replica_set") + source("replay_span")
+	all := source("lib") + source("changed") + source("endpoint") + source("replica_set") + source("replay_span") +
+		source("due_events")
 	for _, c := range constants {
 		if !slices.Contains(wordsOf(all), c.name) {
 			t.Errorf("no script uses %s", c.name)

@@ -15,7 +15,8 @@ if status == 'expired' then
   status = false
 end
 local is_over = status == 'delivered' or status == 'dead_letter'
-local elsewhere = status == 'delivering' and (by ~= c.id or from ~= place) and place_in_stream(by, c.primary) == from
+local elsewhere = status == 'delivering' and (by ~= c.id or from ~= place) and
+  place_in_stream(by, redis.call('HGET', P .. 'c:' .. by, 'primary') or '') == from
 local fresh = not status
 if fresh then
   status, begins = 'pending', ARGV[A + 9]
