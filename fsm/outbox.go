@@ -180,13 +180,6 @@ func OutboxPlaceOf(createdAt int64, id string) OutboxPlace {
 	return OutboxPlace(fmt.Sprintf("%013d %s", createdAt, id))
 }
 
-// HandedOver is when the event was handed over.
-func (p OutboxPlace) HandedOver() time.Time {
-	at, _, _ := strings.Cut(string(p), " ")
-	millis, _ := strconv.ParseInt(at, 10, 64)
-	return time.UnixMilli(millis)
-}
-
 // ID is the ID of the event.
 func (p OutboxPlace) ID() string {
 	_, id, _ := strings.Cut(string(p), " ")

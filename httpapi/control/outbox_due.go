@@ -41,10 +41,7 @@ func (o *Outbox) Run(ctx context.Context) error {
 // delivered from there. What cannot be released now is released by a later call. A call that is cut short may put an
 // event into its stream once more; it is delivered once.
 func (o *Outbox) Release(ctx context.Context) {
-	due, err := o.Store.DuePartitions(ctx)
-	if err != nil { // the store logs that it is away
-		return
-	}
+	due, _ := o.Store.DuePartitions(ctx) // the store logs that it is away
 	var work errgroup.Group
 	work.SetLimit(releasedAtOnce)
 	for _, p := range due {
@@ -82,6 +79,7 @@ func (o *Outbox) releaseIn(ctx context.Context, partition int) {
 func (o *Outbox) release(ctx context.Context, id string) error {
 	e, err := o.Store.OutboxEvent(ctx, id)
 	if errors.Is(err, fsm.ErrNotFound) || err == nil && e.OutboxRecord.Status != fsm.OutboxPending {
+		o.isLost(id, nil)
 		return o.Store.ReleaseEvent(ctx, id, "")
 	}
 	if err != nil {

@@ -300,11 +300,7 @@ func TestTheCheckerFindsEachViolation(t *testing.T) {
 				c.truth(&end)
 			}
 			v := check(&s.journal, end)
-			var rules []string
-			for _, x := range v.Violations {
-				rules = append(rules, x.Rule)
-			}
-			if !slices.Equal(rules, c.want) {
+			if !slices.Equal(v.rules(), c.want) {
 				t.Errorf("violations %v, want %v", v.Violations, c.want)
 			}
 			if v.Lost != c.lost || v.Duplicates != c.duplicates || v.Repeated != c.repeated {
@@ -335,4 +331,12 @@ func TestTheCheckerMeasuresTheLongestGap(t *testing.T) {
 	if v.Gap != 12*time.Second || v.Events != 1 || v.Wakes != 1 {
 		t.Errorf("gap %s, %d events, %d wakes; want 12s, 1, 1", v.Gap, v.Events, v.Wakes)
 	}
+}
+
+// rules are those that are violated.
+func (v verdict) rules() (rules []string) {
+	for _, x := range v.Violations {
+		rules = append(rules, x.Rule)
+	}
+	return rules
 }

@@ -366,11 +366,7 @@ func (c handedCase) judge(t *testing.T) {
 		c.truth(&end)
 	}
 	v := check(&s.journal, end)
-	var rules []string
-	for _, x := range v.Violations {
-		rules = append(rules, x.Rule)
-	}
-	if !slices.Equal(rules, c.want) {
+	if !slices.Equal(v.rules(), c.want) {
 		t.Errorf("violations %v, want %v", v.Violations, c.want)
 	}
 	if v.HandedAgain != c.again {

@@ -326,11 +326,7 @@ func judge(t *testing.T, cases []pushCase) {
 				c.truth(&end)
 			}
 			v := check(&s.journal, end)
-			var rules []string
-			for _, x := range v.Violations {
-				rules = append(rules, x.Rule)
-			}
-			if !slices.Equal(rules, c.want) {
+			if !slices.Equal(v.rules(), c.want) {
 				t.Errorf("violations %v, want %v", v.Violations, c.want)
 			}
 			if v.Lost != c.lost || v.PushedAgain != c.again || v.Aside != c.aside {

@@ -116,14 +116,19 @@ func (w *world) startReceivers() {
 		a.Decode(w.t, &sub)
 		r.secret = sub.Secret
 		// There is no stream yet, so nothing has come before the secret is known.
-		server := &http.Server{
-			Handler: r, ReadHeaderTimeout: 10 * time.Second, ConnContext: withUsed,
-			ErrorLog: log.New(io.Discard, "", 0), // of connections that are cut
-		}
-		go func() { _ = server.Serve(ln) }()
-		w.t.Cleanup(func() { _ = server.Close() })
+		w.serve(ln, r)
 		w.receivers = append(w.receivers, r)
 	}
+}
+
+// serve serves pushes until the world ends.
+func (w *world) serve(ln net.Listener, receiver http.Handler) {
+	server := &http.Server{
+		Handler: receiver, ReadHeaderTimeout: 10 * time.Second, ConnContext: withUsed,
+		ErrorLog: log.New(io.Discard, "", 0), // of connections that are cut
+	}
+	go func() { _ = server.Serve(ln) }()
+	w.t.Cleanup(func() { _ = server.Close() })
 }
 
 // webhook returns where a subscription has its events pushed to. Each way leads through a link to its receiver.

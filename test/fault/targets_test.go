@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"log"
 	"net"
 	"net/http"
 	"net/url"
@@ -52,12 +51,7 @@ func (w *world) startTargets() {
 			w.t.Fatal(err)
 		}
 		r := &target{w: w, url: w.connect(linkWebhook, -1, addr).URL() + "/hook", took: map[string]bool{}}
-		server := &http.Server{
-			Handler: r, ReadHeaderTimeout: 10 * time.Second, ConnContext: withUsed,
-			ErrorLog: log.New(io.Discard, "", 0), // of connections that are cut
-		}
-		go func() { _ = server.Serve(ln) }()
-		w.t.Cleanup(func() { _ = server.Close() })
+		w.serve(ln, r)
 		w.targets = append(w.targets, r)
 	}
 	w.setOutbox()
