@@ -143,11 +143,17 @@ type OutboxEntry struct {
 	OutboxState
 }
 
-// OutboxFill is how many events of a partition are not over, and how many are dead. Neither go by themselves.
-type OutboxFill struct{ Open, Dead int64 }
+// OutboxRoom is what decides whether an event can be handed over to a stream.
+type OutboxRoom struct {
+	// Open is how many events of the stream's partition are not over, and Dead how many are dead. Neither go by
+	// themselves.
+	Open, Dead int64
+	// Removing is true while the stream is being removed.
+	Removing bool
+}
 
 // Full says whether no further event can be handed over.
-func (f OutboxFill) Full() bool { return f.Open+f.Dead >= MaxOutboxEvents }
+func (r OutboxRoom) Full() bool { return r.Open+r.Dead >= MaxOutboxEvents }
 
 // OutboxList names the lists that the store keeps of the events: of those that are over by their status, and of all
 // others. A list has the events in the order in which they were handed over.
@@ -281,13 +287,17 @@ type OutboxKey struct {
 }
 
 const (
-	// OutboxReserved is how long a key is kept whose event was never handed over.
-	OutboxReserved = 24 * time.Hour
+	// OutboxReserved is how long a key is kept whose event was never handed over, as far as is known. By then, the
+	// event has expired, if it was handed over after all.
+	OutboxReserved = OutboxRetention + 24*time.Hour
 	// MaxOutboxTries bounds OutboxRecord.Tries.
 	MaxOutboxTries = 20
 	// OutboxPutOff is after how long a delayed event is looked at again that could not be put into its stream.
 	OutboxPutOff = 10 * time.Second
-	// MaxOutboxEvents bounds an OutboxFill.
+	// OutboxRemoval is how long the removal of a stream takes at least. A hand-over that began before it has ended by
+	// then, and no other one writes to the stream.
+	OutboxRemoval = time.Minute
+	// MaxOutboxEvents bounds the events of an OutboxRoom.
 	MaxOutboxEvents = 100_000
 	// MaxOutboxTargets bounds the targets that events are handed over for.
 	MaxOutboxTargets = 10_000

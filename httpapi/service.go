@@ -43,6 +43,8 @@ const (
 	DefaultBodyTimeout = 15 * time.Second
 	DefaultMaxConns    = 10_000
 	DefaultHeadTimeout = time.Second
+	// DefaultOutboxRoll is as long as delivered events are kept by default.
+	DefaultOutboxRoll = fsm.OutboxRetention
 
 	readHeaderTimeout    = 10 * time.Second
 	idleTimeout          = 2 * time.Minute
@@ -98,6 +100,8 @@ type Config struct {
 	// Outbox makes the API port take events for direct delivery, which go to streams below this canonical path. Empty
 	// takes none.
 	Outbox string
+	// OutboxRoll is for how long new events of a target go to the same streams. 0 is DefaultOutboxRoll.
+	OutboxRoll time.Duration
 	// OutboxServer writes and reads these streams. Required with Outbox.
 	OutboxServer control.OutboxServer
 	// DeliveryLog is which attempts the delivery log has: the deliveries of Open Job Spec are read from it. Empty is
@@ -205,6 +209,7 @@ func New(cfg Config) (*Service, error) {
 	if cfg.Outbox != "" {
 		s.outbox = &control.Outbox{
 			Control: s.control, Store: cfg.Store, Server: cfg.OutboxServer, Writes: cfg.Streams, Root: cfg.Outbox,
+			Roll: cmp.Or(cfg.OutboxRoll, DefaultOutboxRoll),
 		}
 	}
 	s.table = s.resources()

@@ -35,6 +35,7 @@ var constants = []struct {
 	{"MAX_REPLAY_SPANS", fsm.MaxReplaySpans},
 	{"OUTBOX_RETENTION", millis(fsm.OutboxRetention)},
 	{"OUTBOX_PUT_OFF", millis(fsm.OutboxPutOff)},
+	{"OUTBOX_REMOVAL", millis(fsm.OutboxRemoval)},
 	{"OUTBOX_COUNTED", millis((fsm.MaxOutboxHours + 1) * time.Hour)},
 	{"MAX_OUTBOX_COUNTS", fsm.MaxOutboxCounts},
 	{"MAX_OUTBOX_TRIES", fsm.MaxOutboxTries},

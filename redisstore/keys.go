@@ -60,11 +60,12 @@ func (k keys) limits(limits []fsm.Limit) (names []string) {
 	return names
 }
 
-func (k keys) watched(p int) string { return k.partition(p) + "watched" }
-func (k keys) due(p int) string     { return k.partition(p) + "due" }
-func (k keys) delayed(p int) string { return k.partition(p) + "delayed" }
-func (k keys) metaOf(p int) string  { return k.partition(p) + "meta" }
-func (k keys) lease(p int) string   { return k.partition(p) + "lease" }
+func (k keys) watched(p int) string      { return k.partition(p) + "watched" }
+func (k keys) due(p int) string          { return k.partition(p) + "due" }
+func (k keys) delayed(p int) string      { return k.partition(p) + "delayed" }
+func (k keys) eventStreams(p int) string { return k.partition(p) + "event_streams" }
+func (k keys) metaOf(p int) string       { return k.partition(p) + "meta" }
+func (k keys) lease(p int) string        { return k.partition(p) + "lease" }
 
 // droppingIn names the hash of deleted subscriptions that have data left in a partition.
 func (k keys) droppingIn(p int) string { return k.partition(p) + "dropping" }

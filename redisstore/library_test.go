@@ -125,7 +125,7 @@ func TestAScriptBeginsWithTheConstantsThatItUses(t *testing.T) {
 		}
 	}
 	all := source("lib") + source("changed") + source("endpoint") + source("replica_set") + source("replay_span") +
-		source("due_events")
+		source("due_events") + source("end_removal")
 	for _, c := range constants {
 		if !slices.Contains(wordsOf(all), c.name) {
 			t.Errorf("no script uses %s", c.name)

@@ -110,7 +110,11 @@ func (s *Store) AcceptEvent(
 	}
 	r := s.run(ctx, scriptAcceptEvent, s.PartitionOf(stream), e.ID, text, placeOf(e), e.Provider,
 		e.Retention().Milliseconds(), e.DeliverAt, stream, consumer)
-	return r.yes(), r.err()
+	code := r.code(-1, 0, 1)
+	if code < 0 && r.bad == nil {
+		return false, errRemoving(stream)
+	}
+	return code == 1, r.err()
 }
 
 func placeOf(e fsm.OutboxEvent) string { return string(fsm.OutboxPlaceOf(e.CreatedAt, e.ID)) }
@@ -166,7 +170,7 @@ func (s *Store) OutboxEvent(ctx context.Context, id string) (e fsm.OutboxEntry, 
 	if err != nil {
 		return e, fsm.ErrNotFound
 	}
-	list, _, err := s.OutboxEvents(ctx, partition, []string{id})
+	list, err := s.OutboxEvents(ctx, partition, []string{id})
 	if err == nil && len(list) == 0 {
 		err = fsm.ErrNotFound
 	}
@@ -177,16 +181,30 @@ func (s *Store) OutboxEvent(ctx context.Context, id string) (e fsm.OutboxEntry, 
 }
 
 // OutboxEvents implements control.OutboxStore.
-func (s *Store) OutboxEvents(
-	ctx context.Context, partition int, ids []string,
-) (list []fsm.OutboxEntry, fill fsm.OutboxFill, err error) {
-	args := make([]any, len(ids))
-	for i, id := range ids {
-		args[i] = id
+func (s *Store) OutboxEvents(ctx context.Context, partition int, ids []string) ([]fsm.OutboxEntry, error) {
+	list, _, err := s.readEvents(ctx, partition, "", ids)
+	return list, err
+}
+
+// Room implements control.OutboxStore.
+func (s *Store) Room(ctx context.Context, stream, id string) (e *fsm.OutboxEntry, room fsm.OutboxRoom, err error) {
+	list, room, err := s.readEvents(ctx, s.PartitionOf(stream), stream, []string{id})
+	if len(list) > 0 {
+		e = &list[0]
+	}
+	return e, room, err
+}
+
+func (s *Store) readEvents(
+	ctx context.Context, partition int, stream string, ids []string,
+) (list []fsm.OutboxEntry, room fsm.OutboxRoom, err error) {
+	args := []any{stream}
+	for _, id := range ids {
+		args = append(args, id)
 	}
 	r := s.run(ctx, scriptReadEvents, partition, args...)
 	r.list(func(l *reply) {
-		fill.Open, fill.Dead = l.int(), l.int()
+		room.Open, room.Dead, room.Removing = l.int(), l.int(), l.yes()
 		for len(l.items) > 0 && l.bad == nil {
 			l.list(func(l *reply) {
 				if len(l.items) > 0 {
@@ -195,7 +213,7 @@ func (s *Store) OutboxEvents(
 			})
 		}
 	})
-	return list, fill, r.err()
+	return list, room, r.err()
 }
 
 // outboxEntry reads what lua/read_events.lua returns of an event.

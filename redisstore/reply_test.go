@@ -71,7 +71,7 @@ func callers() []caller {
 	)
 	// kept is an event as lua/read_events.lua returns it.
 	kept := func(text, status, tries, delayed, by string) []any {
-		return []any{int64(0), int64(0), []any{
+		return []any{int64(0), int64(0), int64(0), []any{
 			text, "/a", status, "0", "", "", "0", "0", "", "0", tries, delayed, "0", by, "0", "0", "0", "",
 		}}
 	}
@@ -200,6 +200,14 @@ func callers() []caller {
 		}, []any{[]any{int64(7)}}},
 		{scriptReleaseEvent, func(ctx context.Context, s *Store) error {
 			return s.ReleaseEvent(ctx, "whe_0_1", "")
+		}, []any{int64(7)}},
+		{scriptBeginRemoval, func(ctx context.Context, s *Store) error {
+			_, err := s.BeginRemoval(ctx, "/a", "s:%2Fa", "1")
+			return err
+		}, []any{int64(7)}},
+		{scriptEndRemoval, func(ctx context.Context, s *Store) error {
+			_, err := s.EndRemoval(ctx, "/a")
+			return err
 		}, []any{int64(7)}},
 		{scriptExpiredEvents, expires, []any{[]any{"whe_0_1"}}},
 		{scriptDropKey, expires, []any{int64(7)}},

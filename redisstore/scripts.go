@@ -121,6 +121,8 @@ var (
 	scriptEndLoss       = partitionScript("end_loss")
 	scriptDueEvents     = partitionScript("due_events")
 	scriptReleaseEvent  = partitionScript("release_event")
+	scriptBeginRemoval  = partitionScript("begin_removal")
+	scriptEndRemoval    = partitionScript("end_removal")
 	scriptAcceptEvent   = partitionScript("accept_event")
 	scriptTakeEvent     = partitionScript("take_event")
 	scriptReadEvents    = partitionScript("read_events")

@@ -31,7 +31,7 @@ var themes = []struct {
 		nil,
 	},
 	{"Open Job Spec", []string{"OJS", "EVENTS_STREAM"}, []string{"OJS_"}},
-	{"Direct deliveries", []string{"OUTBOX"}, nil},
+	{"Direct deliveries", []string{"OUTBOX", "OUTBOX_ROLL"}, nil},
 	{
 		"Finding and watching streams",
 		[]string{"STREAMS", "REGISTRY_STREAM", "STREAM_GONE_GRACE", "CLOSED_CHECK"},

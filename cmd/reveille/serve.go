@@ -185,7 +185,7 @@ func assemble(
 		Version: programVersion(), Ready: p.ready,
 		LogLevel: level, Pprof: s.Pprof, Tracer: tracer, OperatorAddr: s.OperatorAddr,
 		OJSStreams: when(s.OJS, s.OJSStreams), DeliveryLog: s.DeliveryLog, Outbox: s.Outbox,
-		OutboxServer: p.tailer.Upstream(),
+		OutboxServer: p.tailer.Upstream(), OutboxRoll: s.OutboxRoll,
 	})
 	return p, err
 }

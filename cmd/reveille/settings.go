@@ -55,6 +55,7 @@ type settings struct {
 	OJS             bool          `envconfig:"REVEILLE_OJS" default:"false"`
 	OJSStreams      string        `envconfig:"REVEILLE_OJS_STREAMS" default:"/ojs/**"`
 	Outbox          string        `envconfig:"REVEILLE_OUTBOX"`
+	OutboxRoll      time.Duration `envconfig:"REVEILLE_OUTBOX_ROLL" default:"168h"`
 	EventsStream    string        `envconfig:"REVEILLE_EVENTS_STREAM"`
 	Streams         list          `envconfig:"REVEILLE_STREAMS"`
 	RegistryStream  string        `envconfig:"REVEILLE_REGISTRY_STREAM"`
@@ -372,6 +373,9 @@ func (s *settings) check() (err error) {
 		if d.value < d.least {
 			return wrong(d.name, d.value.String(), "a duration of at least "+d.least.String())
 		}
+	}
+	if s.OutboxRoll < time.Second || s.OutboxRoll > 365*24*time.Hour {
+		return wrong("OUTBOX_ROLL", s.OutboxRoll.String(), "a duration from 1s to 8760h")
 	}
 	for _, n := range []struct {
 		name               string

@@ -38,6 +38,8 @@ var meanings = map[string]string{
 	"OJS_STREAMS": "pattern of the streams that these subscriptions are for",
 	"OUTBOX": "take events for direct delivery on the API port, at /webhooks/; they lie in streams below this path, " +
 		"e.g. /outbox; nothing at /webhooks/ or below the path is then a stream for clients",
+	"OUTBOX_ROLL": "how long new events of a target go to the same streams; then others begin, and the old ones are " +
+		"removed once none of their events is kept",
 	"EVENTS_STREAM": "path of a JSON stream that the events of the webhooks of Open Job Spec are appended to " +
 		"(webhook.delivered and so on), e.g. /ojs/webhooks; it is made if it is not there",
 	"STREAMS":         "paths of streams that exist or will exist",

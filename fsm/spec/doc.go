@@ -63,6 +63,7 @@
 //	EventOver        lib.lua event_over
 //	ExpireEvent      lib.lua forget_expired
 //	CancelEvent      cancel_event.lua
+//	MayRemove        begin_removal.lua
 //	ReleaseEvent     release_event.lua
 //	PutOff           due_events.lua
 //	CountEvent       lib.lua count_event

@@ -114,6 +114,15 @@ func ExpireEvent(e fsm.OutboxRecord, now time.Time) (left fsm.OutboxRecord, keep
 	return left, now.Before(e.Event.Begins().Add(fsm.OutboxRetention))
 }
 
+// MayRemove says whether a stream of events may be removed from the stream server: none of its events is kept, and its
+// consumer has brought all up to the tail, and has none to replay. The tail is empty if the server does not have the
+// stream. From then on, no event in it is new.
+func MayRemove(c fsm.Consumer, stream string, tail fsm.Offset, kept, replays int) bool {
+	l, linked := c.Links[stream]
+	brought := c.State == fsm.Idle && linked && l.Acked == tail && replays == 0
+	return kept == 0 && (tail == "" || brought)
+}
+
 // CancelEvent cancels an event that is not over, or is dead, on behalf of a client. It says no if the event was
 // delivered, even if it is being sent again, or if an attempt is under way. The consumer by brings the event.
 func CancelEvent(

@@ -3,15 +3,9 @@ package control
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
-	"fmt"
-	"maps"
 	"net/url"
-	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -39,13 +33,14 @@ type OutboxStore interface {
 	// EventOfKey returns the ID of the event that has a key, or fsm.ErrNotFound.
 	EventOfKey(ctx context.Context, key string) (id string, err error)
 	// AcceptEvent takes in that an event lies in its stream, of which this consumer is. made is false if the event was
-	// kept before: it then stays as it is.
+	// kept before: it then stays as it is. It is fsm.ErrUnavailable if the stream is being removed.
 	AcceptEvent(ctx context.Context, e fsm.OutboxEvent, stream, consumer string) (made bool, err error)
 	// OutboxEvent returns what is kept of an event, and its present state, or fsm.ErrNotFound.
 	OutboxEvent(ctx context.Context, id string) (fsm.OutboxEntry, error)
-	// OutboxEvents returns the same of some events of a partition, without those that are not kept, and how full the
-	// partition is.
-	OutboxEvents(ctx context.Context, partition int, ids []string) ([]fsm.OutboxEntry, fsm.OutboxFill, error)
+	// OutboxEvents returns the same of some events of a partition, without those that are not kept.
+	OutboxEvents(ctx context.Context, partition int, ids []string) ([]fsm.OutboxEntry, error)
+	// Room returns whether an event can be handed over to a stream, and the event if it is kept, otherwise nil.
+	Room(ctx context.Context, stream, id string) (e *fsm.OutboxEntry, room fsm.OutboxRoom, err error)
 	// ListEvents returns the last places of a span, the latest first.
 	ListEvents(ctx context.Context, span fsm.OutboxSpan, most int) ([]fsm.OutboxPlace, error)
 	// CountEvents counts the events of a partition by their present status.
@@ -69,6 +64,16 @@ type OutboxStore interface {
 	// ReleaseEvent is the transition of the same name. The argument lost is empty if the event lies in its stream
 	// again.
 	ReleaseEvent(ctx context.Context, id, lost string) error
+	// UnusedStreams returns the streams in this replica's partitions that had events and of which none is kept, and
+	// those whose removal has begun. After an error, some may be missing.
+	UnusedStreams(ctx context.Context) (streams []string, err error)
+	// BeginRemoval takes in that a stream is about to be removed from the stream server, which shows this tail, or
+	// does not have the stream if it is empty. Events in the stream are not accepted from then on. It says no if the
+	// stream must stay (spec.MayRemove).
+	BeginRemoval(ctx context.Context, stream, consumer string, tail fsm.Offset) (begun bool, err error)
+	// EndRemoval takes in that the stream server does not have the stream. It says no within fsm.OutboxRemoval of the
+	// last BeginRemoval.
+	EndRemoval(ctx context.Context, stream string) (ended bool, err error)
 	Partitions() int
 	PartitionOf(home string) int
 }
@@ -80,6 +85,14 @@ type OutboxServer interface {
 		ctx context.Context, reader, path string, at, end fsm.Offset, events int, span int64,
 		matches func([]byte) bool,
 	) (fsm.Batch, error)
+	HeadAnew(ctx context.Context, path string) (fsm.StreamInfo, error)
+	Delete(ctx context.Context, path string) error
+}
+
+// OutboxWrites hears of each write, and of each stream that was deleted. discovery.Discovery implements it.
+type OutboxWrites interface {
+	StreamWrites
+	Deleted(ctx context.Context, path string) error
 }
 
 // Outbox hands events over to the streams of their targets, from which they are delivered. All fields are required. It
@@ -88,13 +101,15 @@ type Outbox struct {
 	Control *Service
 	Store   OutboxStore
 	Server  OutboxServer
-	Writes  StreamWrites
+	Writes  OutboxWrites
 	// Root is the canonical path that the streams lie below.
 	Root string
+	// Roll is for how long new events of a target go to the same streams. These are removed once their events are gone.
+	Roll time.Duration
 
 	// These limit the log lines about events that the stream server did not take, that were not released, and for which
-	// there was no room.
-	untaken, unreleased, full throttle.Trouble
+	// there was no room, and about streams that were not removed.
+	untaken, unreleased, full, unremoved throttle.Trouble
 
 	mu sync.Mutex
 	// missing is since when delayed events are not found in their streams, by ID.
@@ -123,7 +138,7 @@ func (o *Outbox) HandOver(ctx context.Context, e fsm.OutboxEvent) (Handed, error
 	if e.RetentionMs == 0 {
 		e.RetentionMs = o.Config().RetentionMs
 	}
-	e.ID = o.idOf(e)
+	e.ID = o.idOf(e, o.endOf(e))
 	asked := digests(e)
 	e.Digest = digestOf(asked)
 	text, err := outboxText(e)
@@ -140,30 +155,34 @@ func (o *Outbox) HandOver(ctx context.Context, e fsm.OutboxEvent) (Handed, error
 	if err != nil {
 		return Handed{}, err
 	}
-	kept, there, err := o.kept(ctx, e, asked)
+	kept, err := o.kept(ctx, e, asked)
 	if err != nil {
 		return Handed{}, err
+	}
+	if kept != nil {
+		e.ID = kept.Event.ID
 	}
 	k, err := o.Store.ReserveKey(ctx, e.Key, fsm.OutboxKey{ID: e.ID, Asked: asked})
 	if err != nil {
 		return Handed{}, err
 	}
-	switch differs := differing(k.Asked, asked); {
-	case len(differs) > 0:
+	if differs := differing(k.Asked, asked); len(differs) > 0 {
 		return Handed{}, conflictOver(differs)
-	case there && k.ID == e.ID:
-		return kept, o.Store.KeepKey(ctx, e.Key, e.ID)
-	case !k.New:
-		switch h, err := o.Event(ctx, k.ID); {
-		case err == nil:
-			return h, o.Store.KeepKey(ctx, e.Key, k.ID)
-		case errors.Is(err, fsm.ErrNotFound) && k.ID != e.ID:
-			return Handed{}, conflict("it was handed over below another path")
-		case !errors.Is(err, fsm.ErrNotFound):
+	}
+	if !k.New && (kept == nil || k.ID != e.ID) {
+		if kept, err = o.keptAs(ctx, e, k.ID); err != nil {
 			return Handed{}, err
 		}
 	}
-	stream := o.streamOf(e)
+	if kept != nil {
+		return Handed{OutboxEntry: *kept}, o.Store.KeepKey(ctx, e.Key, k.ID)
+	}
+	if e.ID = k.ID; !k.New {
+		if text, err = outboxText(e); err != nil {
+			return Handed{}, err
+		}
+	}
+	stream := o.streamOf(e.Target, e.ID)
 	if err := (Writer{o.Server, o.Writes}).Append(ctx, stream, text); err != nil {
 		return Handed{}, o.refused(e, stream, err)
 	}
@@ -187,29 +206,6 @@ func (o *Outbox) HandOver(ctx context.Context, e fsm.OutboxEvent) (Handed, error
 	return h, err
 }
 
-// kept returns the event if the store keeps it, which is refused if it differs. The store may have lost its key. Then
-// the key must not go to another event. A new event is refused if there is no room for it.
-func (o *Outbox) kept(
-	ctx context.Context, e fsm.OutboxEvent, asked map[string]string,
-) (h Handed, there bool, err error) {
-	list, fill, err := o.Store.OutboxEvents(ctx, o.Store.PartitionOf(o.streamOf(e)), []string{e.ID})
-	switch {
-	case err != nil:
-		return h, false, err
-	case len(list) > 0:
-		if h.OutboxEntry = list[0]; h.Event.Digest != e.Digest {
-			return h, false, conflictOver(differing(digestsOf(h.Event, asked), asked))
-		}
-		return h, true, nil
-	case fill.Full():
-		o.full.Log(o.Control.Log, o.Control.Clock()).Warn("no more events are taken for direct delivery",
-			zap.String("target", hostOf(e.Target)), zap.Int64("waiting", fill.Open), zap.Int64("dead", fill.Dead))
-		return h, false, refusal.New(fsm.CodeTooManyRequests, "there is no room for the event: %d events beside it "+
-			"wait, and %d are dead; the dead go once they are cancelled", fill.Open, fill.Dead)
-	}
-	return h, false, nil
-}
-
 // hostOf returns the host of a target. The rest of its URL may hold a secret.
 func hostOf(target string) string {
 	u, err := url.Parse(target)
@@ -217,14 +213,6 @@ func hostOf(target string) string {
 		return ""
 	}
 	return u.Host
-}
-
-func conflict(why string) error {
-	return refusal.New(fsm.CodeIdempotencyConflict, "another event has this idempotency key: %s", why)
-}
-
-func conflictOver(fields []string) error {
-	return conflict("it has another " + strings.Join(fields, ", "))
 }
 
 // outboxText returns an event as it lies in its stream.
@@ -267,7 +255,7 @@ var everything = func() fsm.Principal {
 func (o *Outbox) subscribe(ctx context.Context, target string) (fsm.Subscription, error) {
 	ctx = As(ctx, everything)
 	want := fsm.Subscription{
-		ID: fsm.OutboxSubscription(o.hashOf(target)), Pattern: o.Root + "/" + o.hashOf(target) + "/*", Webhook: target,
+		ID: fsm.OutboxSubscription(o.hashOf(target)), Pattern: o.pathOf(target) + "/*", Webhook: target,
 		Mode: fsm.ModePush, Format: fsm.FormatOutbox, Ordering: fsm.OrderingNone, Start: fsm.Start,
 		Retry: fsm.DefaultOutboxConfig.Backoffs(), Timeout: fsm.DefaultOutboxConfig.Timeout(),
 	}.WithDefaults()
@@ -296,67 +284,6 @@ func (o *Outbox) subscribe(ctx context.Context, target string) (fsm.Subscription
 		}
 	}
 	return sub, err
-}
-
-// streamOf returns the stream of an event: the last digit of its ID says which one.
-func (o *Outbox) streamOf(e fsm.OutboxEvent) string {
-	return o.Root + "/" + o.hashOf(e.Target) + "/" + e.ID[len(e.ID)-1:]
-}
-
-// idOf returns the ID of an event, which its key and its target decide. The last digit says over which stream of the
-// target it goes. So a hand-over that is repeated leads to the same place, whatever the store has lost.
-func (o *Outbox) idOf(e fsm.OutboxEvent) string {
-	sum := sha256.Sum256([]byte(e.Key + "\n" + e.Target))
-	e.ID = hex.EncodeToString(sum[:10]) + fmt.Sprint(sum[10]%fsm.OutboxLanes)
-	return fsm.NewOutboxID(o.Store.PartitionOf(o.streamOf(e)), e.ID)
-}
-
-// hashOf names a target in the path of its streams.
-func (o *Outbox) hashOf(target string) string {
-	sum := sha256.Sum256([]byte(o.Root + "\n" + target))
-	return hex.EncodeToString(sum[:12])
-}
-
-// digests are of what a client asks for, however its JSON is written.
-func digests(e fsm.OutboxEvent) map[string]string {
-	of, payload := map[string]string{}, bytes.Buffer{}
-	_ = json.Compact(&payload, []byte(e.Payload)) // it was read as JSON
-	for name, value := range map[string]string{
-		"target_url": e.Target, "event_type": e.Type, "provider": e.Provider, "payload": payload.String(),
-	} {
-		sum := sha256.Sum256([]byte(value))
-		of[name] = hex.EncodeToString(sum[:8])
-	}
-	return of
-}
-
-// digestsOf are those of an event that is kept without its payload. Its digest says whether it has the asked one.
-func digestsOf(kept fsm.OutboxEvent, asked map[string]string) map[string]string {
-	of := digests(kept)
-	if of["payload"] = asked["payload"]; digestOf(of) != kept.Digest {
-		of["payload"] = ""
-	}
-	return of
-}
-
-// digestOf is one digest of all.
-func digestOf(digests map[string]string) string {
-	all := sha256.New()
-	for _, name := range slices.Sorted(maps.Keys(digests)) {
-		_, _ = fmt.Fprintln(all, name, digests[name])
-	}
-	return hex.EncodeToString(all.Sum(nil)[:8])
-}
-
-// differing returns the names of the fields that differ.
-func differing(a, b map[string]string) (names []string) {
-	for name, digest := range b {
-		if a[name] != digest {
-			names = append(names, name)
-		}
-	}
-	slices.Sort(names)
-	return names
 }
 
 // Config is how events are delivered, as this replica knows it.

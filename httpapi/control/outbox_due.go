@@ -23,16 +23,24 @@ const (
 	lostAfter = 10 * time.Minute
 )
 
-// Run releases delayed events until ctx is done.
+// Run releases delayed events, and removes streams that are not used any more, until ctx is done.
 func (o *Outbox) Run(ctx context.Context) error {
-	ticker := time.NewTicker(releaseEvery)
+	var work errgroup.Group
+	work.Go(func() error { return every(ctx, releaseEvery, o.Release) })
+	work.Go(func() error { return every(ctx, min(removeEvery, max(o.Roll, releaseEvery)), o.removeStreams) })
+	return work.Wait()
+}
+
+// every does something again and again until ctx is done.
+func every(ctx context.Context, span time.Duration, do func(context.Context)) error {
+	ticker := time.NewTicker(span)
 	defer ticker.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-ticker.C:
-			o.Release(ctx)
+			do(ctx)
 		}
 	}
 }

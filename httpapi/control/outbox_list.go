@@ -109,7 +109,7 @@ func (w *outboxWalk) read(
 	}
 	entries = map[string]fsm.OutboxEntry{}
 	for p, ids := range of {
-		list, _, err := store.OutboxEvents(ctx, p, ids)
+		list, err := store.OutboxEvents(ctx, p, ids)
 		if err != nil {
 			return nil, nil, err
 		}

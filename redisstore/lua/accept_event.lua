@@ -2,11 +2,15 @@
 -- ARGV[9] id of the event  ARGV[10] the event as JSON, without its payload  ARGV[11] its fsm.OutboxPlace.
 -- ARGV[12] its provider  ARGV[13] its Retention, ms  ARGV[14] its DeliverAt, 0 for none  ARGV[15] its stream.
 -- ARGV[16] the consumer.
--- Returns 1, or 0 if the event is kept already: it stays as it is. O(log n).
+-- Returns 1, 0 if the event is kept already: it stays as it is, or -1 if its stream is being removed. O(log n).
 local id, stream, consumer = ARGV[A], ARGV[A + 6], ARGV[A + 7]
 forget_expired(id)
 local status = redis.call('HGET', P .. 'event:' .. id, 'status')
-if status and status ~= 'expired' then return unchanged('0') end
+if status and status ~= 'expired' then
+  count_in_stream(id, stream)
+  return unchanged('0')
+end
+if is_removing(stream) then return unchanged('-1') end
 local there = redis.call('EXISTS', P .. 'c:' .. consumer) == 1
 local place = there and place_in_stream(consumer, stream) or ''
 keep_event(id, ARGV[A + 1], ARGV[A + 2], ARGV[A + 3], ARGV[A + 4], ARGV[A + 5], stream, there and consumer or '', place)

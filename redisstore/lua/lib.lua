@@ -85,13 +85,15 @@
 --     `event`, without its payload, `stream`, `status`, `attempts`, `consumer`, `at` (its Place), `last`, `delivered`,
 --     `error` and `code` are the fields of that record. Times are in ms, 0 for none. `placed` is its fsm.OutboxPlace,
 --     and `provider` that of the event. `keep` is its Retention, ms. `tries` are the last attempts, a line each: when, the
---     status of the answer, and why it failed. `deliver_at` is its DeliverAt, if it has one. Of an event that has expired so
---     early that it may lie in its stream once more, `status` (then "expired"), `placed`, `delivered` and `deliver_at` are
---     left for a time.
+--     status of the answer, and why it failed. `deliver_at` is its DeliverAt, if it has one. `counted` is there if `event_streams`
+--     counts it. Of an event that has expired so early that it may lie in its stream once more, `status` (then "expired"),
+--     `placed`, `delivered` and `deliver_at` are left for a time.
 --   `events:open`, `events:delivered`, `events:dead_letter`, `events:cancelled`  zset  fsm.OutboxPlace of each event on
 --   that fsm.OutboxList, all with score 0.
 --   `delayed`  zset  event that waits for its time -> fsm.OutboxRecord.DelayedUntil, ms.
 --   `expire`  zset  event that was delivered or cancelled -> when it goes, ms.
+--   `event_streams`  zset  stream of events -> how many of its events are kept. While it is being removed, the time in ms
+--   since when, as a negative number.
 --   `hour:<hour since 1970>`  hash  what became of events in that hour: handed_over, delivered, dead_letter, cancelled,
 --   or `t` and an fsm.OutboxBucket, then a space and the provider -> how many. It goes once it is too old to be shown.
 --   `key:<key>`  hash  an idempotency key (fsm.OutboxKey): `id` and `asked`. It is in a partition of its own.
@@ -1238,15 +1240,25 @@ local function events_of(status) return P .. 'events:' .. ((status == 'pending' 
 -- begins_at returns from when on an event is delivered (fsm.OutboxEvent.Begins).
 local function begins_at(placed, begins) return math.max(tonumber(string.sub(placed, 1, 13)), tonumber(begins or '0')) end
 
+-- is_removing says whether a stream of events is being removed: no event in it is new.
+local function is_removing(stream) return tonumber(redis.call('ZSCORE', P .. 'event_streams', stream) or '0') < 0 end
+
+-- count_in_stream counts an event as kept in its stream, unless it is. An earlier version does not count those that it keeps.
+local function count_in_stream(id, stream)
+  if redis.call('HSETNX', P .. 'event:' .. id, 'counted', '1') == 1 then redis.call('ZINCRBY', P .. 'event_streams', 1, stream) end
+end
+
 -- forget_expired drops an event that was delivered or cancelled long enough ago. It says whether it did.
 local function forget_expired(id)
   local till = redis.call('ZSCORE', P .. 'expire', id)
   if not till or tonumber(till) > now then return false end
   local key = P .. 'event:' .. id
-  local status, placed, delivered_at, begins = unpack(redis.call('HMGET', key, 'status', 'placed', 'delivered', 'deliver_at'))
+  local status, placed, delivered_at, begins, stream, counted =
+    unpack(redis.call('HMGET', key, 'status', 'placed', 'delivered', 'deliver_at', 'stream', 'counted'))
   redis.call('ZREM', P .. 'expire', id)
   redis.call('DEL', key)
   if not placed then return true end
+  if counted then redis.call('ZINCRBY', P .. 'event_streams', -1, stream) end
   redis.call('ZREM', events_of(status), placed)
   redis.call('ZREM', P .. 'events:open', placed) -- a version without lists may have delivered it
   local left = begins_at(placed, begins) + OUTBOX_RETENTION - now
@@ -1282,6 +1294,7 @@ local function keep_event(id, event, placed, provider, keep, begins, stream, con
     'pending', 'attempts', '0', 'consumer', consumer, 'at', place, 'last', '0', 'delivered', '0', 'error', '', 'code', '0')
   if begins ~= '0' then redis.call('HSET', P .. 'event:' .. id, 'deliver_at', begins) end
   redis.call('ZADD', P .. 'events:open', 0, placed)
+  count_in_stream(id, stream)
   count_event('handed_over', provider)
 end
 

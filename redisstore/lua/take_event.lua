@@ -22,6 +22,7 @@ if fresh then
   status, begins = 'pending', ARGV[A + 9]
   local since = math.max(tonumber(ARGV[A + 8]), OUTBOX_RETENTION)
   if begins_at(ARGV[A + 6], begins) <= now - since and not replays then return unchanged('0') end
+  if is_removing(ARGV[A + 10]) then return unchanged('0') end
 elseif is_over and not replays or status == 'cancelled' or elsewhere then
   return unchanged('0')
 end

@@ -29,6 +29,12 @@ func (c *Client) Create(ctx context.Context, path, contentType string) (tail fsm
 	return c.write(ctx, http.MethodPut, path, contentType, nil)
 }
 
+// Delete deletes a stream (protocol, Delete Stream). ErrGone says that there is no such stream.
+func (c *Client) Delete(ctx context.Context, path string) error {
+	_, _, err := c.write(ctx, http.MethodDelete, path, "", nil)
+	return err
+}
+
 func (c *Client) write(
 	ctx context.Context, method, path, contentType string, body []byte,
 ) (tail fsm.Offset, created bool, err error) {
@@ -42,7 +48,9 @@ func (c *Client) write(
 	began, status := time.Now(), 0
 	defer func() { c.metrics.ended(kindWrite, began, status, err) }()
 	req := c.request(ctx, method, target)
-	req.Header.Set("Content-Type", contentType)
+	if contentType != "" {
+		req.Header.Set("Content-Type", contentType)
+	}
 	if len(body) > 0 {
 		req.Body, req.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
 	}

@@ -9,7 +9,8 @@ import (
 	"reveille/fsm"
 )
 
-// TestAppend holds what an append and a creation ask for, with the headers of every request, and what answers mean.
+// TestAppend holds what an append, a creation and a deletion ask for, with the headers of every request, and what
+// answers mean.
 func TestAppend(t *testing.T) {
 	status := http.StatusNoContent
 	var got string
@@ -46,6 +47,10 @@ func TestAppend(t *testing.T) {
 		if !errors.Is(err, tc.want) || at != tail || created != tc.created ||
 			got != "PUT /v1/a application/json Bearer it " {
 			t.Errorf("%d to %s: %q, %t, %v", tc.status, got, at, created, err)
+		}
+		err = c.Delete(t.Context(), "/a")
+		if !errors.Is(err, tc.want) || got != "DELETE /v1/a  Bearer it " {
+			t.Errorf("%d to %s: %v", tc.status, got, err)
 		}
 	}
 	got = ""

@@ -61,15 +61,22 @@ func wantUnavailable(t *testing.T, what string, res harness.Response) {
 
 // inOneStream says whether two events of one target lie in the same stream.
 func inOneStream(a, b outboxEvent) bool {
-	return a.ID != "" && b.ID != "" && a.ID[len(a.ID)-1] == b.ID[len(b.ID)-1]
+	return a.ID != "" && b.ID != "" && placeOf(a) == placeOf(b)
+}
+
+// placeOf is the end of the ID of an event, which says until when its stream takes events, and which one it is.
+func placeOf(event outboxEvent) string { return event.ID[len(event.ID)-9:] }
+
+// streamOfEvent is the path of the stream that an event lies in.
+func streamOfEvent(root string, event outboxEvent) string {
+	sum, place := sha256.Sum256([]byte(root+"\n"+event.TargetURL)), placeOf(event)
+	return root + "/" + hex.EncodeToString(sum[:12]) + "/" + place[:8] + "-" + place[8:]
 }
 
 // copies returns how often an event lies in its stream below a path.
 func (e *env) copies(root string, event outboxEvent) (n int) {
 	e.t.Helper()
-	sum := sha256.Sum256([]byte(root + "\n" + event.TargetURL))
-	stream := root + "/" + hex.EncodeToString(sum[:12]) + "/" + event.ID[len(event.ID)-1:]
-	messages, _ := e.streams.Read(stream, "-1")
+	messages, _ := e.streams.Read(streamOfEvent(root, event), "-1")
 	for _, text := range messages {
 		var of struct{ ID string }
 		if json.Unmarshal(text, &of) == nil && of.ID == event.ID {

@@ -271,21 +271,19 @@ func TestHistoriesFindABrokenScript(t *testing.T) {
 	besides := slices.Concat(usual, beside, brokenAsides, brokenLetters, brokenOutbox)
 	for i, b := range slices.Concat(besides, []harness.BrokenScript{{Name: "none as much is lost"}}, brokenLost) {
 		t.Run(strings.ReplaceAll(b.Name, " ", "_"), func(t *testing.T) {
-			rdb := server.Client()
-			if err := rdb.ScriptFlush(t.Context()).Err(); err != nil {
-				t.Fatal(err)
-			}
+			t.Parallel()
 			breaker := newBreaker(t, b)
 			broken, histories := b.Old != "", huntedHistories
 			switch {
 			case broken && testing.Short():
-				breaker.compile(rdb)
+				breaker.compile(server.Client())
 				return
 			case testing.Short():
 				histories = hastyHistories
 			case !broken:
 				histories = soundHistories
 			}
+			rdb := harness.StartRedis(t).Client()
 			rdb.AddHook(breaker)
 			number, found := hunt(t, rdb, tokens, histories, i >= len(usual), i >= len(besides))
 			switch {

@@ -117,6 +117,9 @@ type history struct {
 	aside bool
 	// lost has streams go, and consumers go on that were given up: both leave dead letters.
 	lost bool
+	// kinds are the steps that the history may have.
+	kinds   []step
+	counted *counts
 }
 
 // TestScriptsDoWhatTheTransitionsSay is the property test of the state machine.
@@ -127,7 +130,7 @@ func TestScriptsDoWhatTheTransitionsSay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	steps := 0
+	steps, counted := 0, counts{}
 	defer func() {
 		t.Logf("%d steps, %d deliveries, %d looks at asides, %d consumers given up, %d of them by a last attempt, "+
 			"%d woken again", steps, counted.delivered, counted.asides, counted.givenUp, counted.lastOnes,
@@ -136,7 +139,7 @@ func TestScriptsDoWhatTheTransitionsSay(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		aside := rapid.Bool().Draw(rt, "failed deliveries step aside")
 		h := newHistory(t.Context(), rt, rdb, tokens, aside)
-		h.lost = rapid.Bool().Draw(rt, "much is lost")
+		h.lost, h.counted = rapid.Bool().Draw(rt, "much is lost"), &counted
 		steps += h.play()
 	})
 }
@@ -154,7 +157,7 @@ func newHistory(
 		epochs: map[string]int64{}, wakeIDs: map[string]string{}, acked: map[string]fsm.Offset{},
 		read: map[string]int64{}, unsettled: map[string]bool{},
 		over: map[string]bool{}, sent: map[string]time.Time{}, attempts: map[string]int{}, away: map[string]bool{},
-		former: map[string]fsm.Subscription{},
+		former: map[string]fsm.Subscription{}, counted: new(counts),
 	}
 	collect := func(in *fsm.Outcome) *router.Router {
 		return router.New(router.Observer{Transition: func(o fsm.Outcome, _ fsm.Sighting) { in.Add(o) }})
@@ -165,6 +168,7 @@ func newHistory(
 			return redisstore.Draw(h.draw)
 		},
 	})
+	h.store.Ownership().Replace([]int{0})
 	h.db = memstore.New(memstore.Options{
 		Timing: timing, Outcomes: collect(&h.specTold),
 		Draw: func() memstore.Draw { return h.draw },
@@ -179,7 +183,8 @@ func newHistory(
 
 // play draws the steps of the history and makes them. It returns how many there were.
 func (h *history) play() (steps int) {
-	steps = rapid.IntRange(1, 40).Draw(h.t, "length")
+	h.kinds = h.drawKinds()
+	steps = 1 + h.evenly("length", 40)
 	for range steps {
 		h.step()
 	}
@@ -232,36 +237,80 @@ func (h *history) pick(label string, from []string) string {
 
 func (h *history) offset(label string) fsm.Offset { return rapid.SampledFrom(offsets).Draw(h.t, label) }
 
+// evenly draws a number below n. All are alike, while rapid itself draws small ones more often.
+func (h *history) evenly(label string, n int) (number int) {
+	for _, bit := range rapid.SliceOfN(rapid.Bool(), 12, 12).Draw(h.t, label) {
+		number *= 2
+		if bit {
+			number++
+		}
+	}
+	return number % n
+}
+
+// step is one kind of step. Its weight says how often it is drawn.
+type step struct {
+	name   string
+	weight int
+	do     func()
+}
+
+// drawKinds draws the steps that a history may have. Every other one lacks about half of them: what needs many of one
+// kind comes up there.
+func (h *history) drawKinds() (kinds []step) {
+	all := []step{
+		{"observe", 3, h.observe},
+		{"link", 2, h.link},
+		{"note", 1, h.note},
+		{"forget", 1, h.forget},
+		{"due", 2, h.due},
+		{"later", 1, h.later},
+		{"callback", 4, h.callback},
+		{"answer", 3, h.answer},
+		{"worker", 2, h.worker},
+		{"hide", 2, h.hide},
+		{"restart", 1, h.restart},
+		{"deleted", 1, h.deleted},
+		{"drop", 1, h.drop},
+		{"resume", 1, h.resume},
+		{"fail over", 1, h.failOver},
+		{"fails", 2, h.fails},
+		{"late", 1, h.late},
+		{"endpoint", 1, h.endpoint},
+		{"release", 1, h.flaps},
+	}
+	if h.aside {
+		all = append(all, step{"push", 3, h.push}, step{"aside waits", 2, h.asideWaits},
+			step{"drop letters", 1, h.dropLetters}, step{"nudged push", 1, h.nudgedPush}, step{"replay", 2, h.replay},
+			step{"span", 1, h.replaySpan}, step{"cancel replays", 1, h.cancelReplays})
+	}
+	if h.lost {
+		all = append(all, step{"goes", 3, h.goes}, step{"goes on", 3, h.goesOn})
+	}
+	some := rapid.Bool().Draw(h.t, "only some kinds of steps")
+	for _, s := range all {
+		if !some || s.name == "observe" || s.name == "link" || rapid.Bool().Draw(h.t, s.name) {
+			kinds = append(kinds, s)
+		}
+	}
+	return kinds
+}
+
 func (h *history) step() {
 	h.newNonce()
 	h.draw.Jitter = fsm.Jitter(rapid.IntRange(0, fsm.JitterSpan-1).Draw(h.t, "jitter"))
-	kinds := map[string]func(){
-		"observe": h.observe, "link": h.link, "note": h.note, "forget": h.forget, "due": h.due, "callback": h.callback,
-		"answer": h.answer, "later": h.later,
-		"hide": h.hide, "restart": h.restart, "deleted": h.deleted, "drop": h.drop, "resume": h.resume,
-		"fail over": h.failOver, "worker": h.worker, "fails": h.fails, "late": h.late,
-		"endpoint": h.endpoint, "release": h.flaps,
+	weights := 0
+	for _, s := range h.kinds {
+		weights += s.weight
 	}
-	steps := []string{
-		"observe", "observe", "observe", "link", "link", "note", "forget", "due", "due", "later",
-		"callback", "callback", "callback", "callback",
-		"answer", "answer", "answer", "worker", "worker", "hide", "hide", "restart", "deleted", "drop", "resume",
-		"fail over", "fails", "fails", "late", "endpoint", "release",
+	at := h.evenly("step", weights)
+	for _, s := range h.kinds {
+		if at -= s.weight; at < 0 {
+			s.do()
+			h.agree(s.name)
+			return
+		}
 	}
-	if h.aside {
-		kinds["push"], kinds["aside waits"], kinds["drop letters"] = h.push, h.asideWaits, h.dropLetters
-		kinds["nudged push"], kinds["replay"] = h.nudgedPush, h.replay
-		kinds["span"], kinds["cancel replays"] = h.replaySpan, h.cancelReplays
-		steps = append(steps, "push", "push", "push", "aside waits", "aside waits", "drop letters", "nudged push",
-			"replay", "replay", "span", "cancel replays")
-	}
-	if h.lost {
-		kinds["goes"], kinds["goes on"] = h.goes, h.goesOn
-		steps = append(steps, "goes", "goes", "goes", "goes on", "goes on", "goes on")
-	}
-	kind := h.pick("step", steps)
-	kinds[kind]()
-	h.agree(kind)
 }
 
 // newNonce draws one that no other call had: with the same nonce, a call is the same one, sent again.
@@ -318,7 +367,7 @@ func (h *history) outcome(what string, got, want fsm.Outcome) {
 		h.sent[wake.Consumer], h.attempts[wake.Consumer] = h.draw.Now, wake.Attempt
 		if h.away[wake.Consumer] {
 			delete(h.away, wake.Consumer)
-			counted.madeAgain++
+			h.counted.madeAgain++
 		}
 		h.refs = append(h.refs, wake)
 		key := fmt.Sprintf("%s %d", wake.Consumer, wake.Epoch)
@@ -354,17 +403,17 @@ func (h *history) outcome(what string, got, want fsm.Outcome) {
 	}
 }
 
-// counted is how often histories came upon what they must come upon.
-var counted struct{ givenUp, madeAgain, lastOnes, delivered, asides int }
+// counts are how often histories came upon what they must come upon.
+type counts struct{ givenUp, madeAgain, lastOnes, delivered, asides int }
 
 // givenUp holds that no consumer is given up but by the failure of its last attempt (fsm.Profile), or of one that was
 // made past the limit (D9).
 func (h *history) givenUp(what string, g fsm.Removal) {
-	counted.givenUp++
+	h.counted.givenUp++
 	h.away[g.Consumer] = true
 	c, there := h.db.Consumer(g.Consumer)
 	if delays := len(c.Profile.Delays); delays > 0 {
-		counted.lastOnes++
+		h.counted.lastOnes++
 		if c.Profile.Lasting || h.attempts[g.Consumer] <= delays {
 			h.fail("%s: given up after attempt %d: %+v", what, h.attempts[g.Consumer], c)
 		}
@@ -1070,7 +1119,7 @@ func (h *history) reports(wake fsm.Delivery, d fsm.Delivered) {
 	h.must(err)
 	h.outcome("deliver", got, want)
 	if len(want.Idle) > 0 {
-		counted.delivered++
+		h.counted.delivered++
 	}
 }
 
@@ -1268,8 +1317,6 @@ func (h *history) agree(kind string) {
 	}
 	h.asidesAgree(kind)
 	h.lettersAgree(kind)
-	h.cancels()
-	h.releases()
 	h.eventsAgree(kind)
 	h.listed(kind)
 	h.tallied(kind)

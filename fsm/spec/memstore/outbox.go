@@ -3,6 +3,7 @@ package memstore
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"maps"
 	"reflect"
 	"slices"
@@ -44,10 +45,14 @@ func (s *Store) EventOfKey(ctx context.Context, key string) (id string, err erro
 func (s *Store) AcceptEvent(
 	ctx context.Context, e fsm.OutboxEvent, stream, consumer string,
 ) (made bool, err error) {
+	removing := false
 	err = s.do(ctx, func(t *tx) {
 		p := t.home(stream)
 		p.forgetExpired(e.ID, t.now())
 		if kept := p.events[e.ID].Status; kept != "" && kept != fsm.OutboxExpired {
+			return
+		}
+		if removing = !p.eventStreams[stream].IsZero(); removing {
 			return
 		}
 		r := newEvent(e, stream)
@@ -57,11 +62,17 @@ func (s *Store) AcceptEvent(
 		p.put(e.ID, r, t.now())
 		made = true
 	}, "AcceptEvent", e, stream, consumer)
+	if err == nil && removing {
+		err = fmt.Errorf("%w: the stream %s is being removed", fsm.ErrUnavailable, stream)
+	}
 	return made, err
 }
 
-// put stores an event, and counts what has become of it.
+// put stores an event, and counts what has become of it. What is left of an expired one does not change.
 func (p *partition) put(id string, e fsm.OutboxRecord, now time.Time) {
+	if e.Status == fsm.OutboxExpired {
+		return
+	}
 	hour := fsm.OutboxHour{Hour: fsm.OutboxHourOf(now), Provider: e.Event.Provider}
 	tally := p.hours[hour]
 	tally.Times = maps.Clone(tally.Times)
@@ -69,6 +80,9 @@ func (p *partition) put(id string, e fsm.OutboxRecord, now time.Time) {
 		p.hours[hour] = tally
 	}
 	p.events[id] = e
+	if _, there := p.eventStreams[e.Stream]; !there {
+		p.eventStreams[e.Stream] = time.Time{}
+	}
 }
 
 // forgetExpired drops an event that was delivered or cancelled long enough ago.
@@ -108,6 +122,9 @@ func (s *Store) TakeEvent(
 		}
 		p.forgetExpired(e.ID, t.now())
 		kept := p.events[e.ID]
+		if !p.eventStreams[r.Consumer.Home].IsZero() && (kept.Status == "" || kept.Status == fsm.OutboxExpired) {
+			return
+		}
 		kept, deliver = spec.TakeEvent(
 			kept, newEvent(e, r.Consumer.Home), c, p.consumers[kept.Consumer], t.now(), replay)
 		if deliver || !kept.DelayedUntil.IsZero() {
@@ -211,19 +228,8 @@ func (s *Store) OutboxEvent(ctx context.Context, id string) (e fsm.OutboxEntry, 
 }
 
 // OutboxEvents implements control.OutboxStore.
-func (s *Store) OutboxEvents(
-	ctx context.Context, partition int, ids []string,
-) (list []fsm.OutboxEntry, fill fsm.OutboxFill, err error) {
+func (s *Store) OutboxEvents(ctx context.Context, partition int, ids []string) (list []fsm.OutboxEntry, err error) {
 	err = s.call(ctx, func(t *tx) error {
-		fill.Dead = t.crowd
-		for _, e := range t.partitions[partition].events {
-			switch {
-			case e.Status == fsm.OutboxDead:
-				fill.Dead++
-			case !e.Status.Over() && e.Status != fsm.OutboxExpired:
-				fill.Open++
-			}
-		}
 		for _, id := range ids {
 			if p, kept := t.eventOf(id); p != nil {
 				list = append(list, entryOf(p, kept))
@@ -231,7 +237,31 @@ func (s *Store) OutboxEvents(
 		}
 		return nil
 	}, "OutboxEvents", partition, ids)
-	return list, fill, err
+	return list, err
+}
+
+// Room implements control.OutboxStore.
+func (s *Store) Room(
+	ctx context.Context, stream, id string,
+) (e *fsm.OutboxEntry, room fsm.OutboxRoom, err error) {
+	err = s.call(ctx, func(t *tx) error {
+		home := t.home(stream)
+		room.Dead, room.Removing = t.crowd, !home.eventStreams[stream].IsZero()
+		for _, e := range home.events {
+			switch {
+			case e.Status == fsm.OutboxDead:
+				room.Dead++
+			case !e.Status.Over() && e.Status != fsm.OutboxExpired:
+				room.Open++
+			}
+		}
+		if p, kept := t.eventOf(id); p != nil {
+			entry := entryOf(p, kept)
+			e = &entry
+		}
+		return nil
+	}, "Room", stream, id)
+	return e, room, err
 }
 
 func entryOf(p *partition, kept fsm.OutboxRecord) fsm.OutboxEntry {
@@ -305,6 +335,11 @@ func listOf(s fsm.OutboxStatus) fsm.OutboxList {
 // Crowd has so many further events seem to be dead in each partition.
 func (db *DB) Crowd(dead int64) {
 	db.edit(func(t *tx) { t.crowd = dead })
+}
+
+// PutEvent has the store keep an event.
+func (db *DB) PutEvent(r fsm.OutboxRecord) {
+	db.edit(func(t *tx) { t.home(r.Stream).put(r.Event.ID, r, t.now()) })
 }
 
 // AllEvents returns what is kept of all events, by ID.

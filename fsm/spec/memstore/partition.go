@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"reveille/fsm"
 	"reveille/fsm/spec"
@@ -35,6 +36,8 @@ type partition struct {
 	letters []fsm.DeadLetter
 	// events are those that were handed over, by ID.
 	events map[string]fsm.OutboxRecord
+	// eventStreams are the streams of these events, and since when each is being removed; zero unless it is.
+	eventStreams map[string]time.Time
 	// hours counts what became of them.
 	hours map[fsm.OutboxHour]fsm.OutboxTally
 	// replays are the replay queues that are not empty, by consumer, each in the order of its numbers.
@@ -52,6 +55,7 @@ func newPartition() *partition {
 		consumers: map[string]fsm.Consumer{}, streams: map[string]stream{}, deleted: map[string]struct{}{},
 		records: map[string]fsm.Stream{}, expected: map[string]int{}, replays: map[string][]queued{},
 		events: map[string]fsm.OutboxRecord{}, hours: map[fsm.OutboxHour]fsm.OutboxTally{},
+		eventStreams: map[string]time.Time{},
 	}
 }
 
@@ -61,6 +65,7 @@ func (p *partition) clone() *partition {
 	c.records, c.expected = maps.Clone(p.records), maps.Clone(p.expected)
 	c.letters, c.replays = slices.Clone(p.letters), maps.Clone(p.replays)
 	c.events, c.hours = maps.Clone(p.events), maps.Clone(p.hours)
+	c.eventStreams = maps.Clone(p.eventStreams)
 	c.streams = make(map[string]stream, len(p.streams))
 	for path, s := range p.streams {
 		s.consumers = maps.Clone(s.consumers)

@@ -1,0 +1,12 @@
+-- A stream of events is about to be removed from the stream server (spec.MayRemove): no event in it is new from now on.
+-- ARGV[9] the stream  ARGV[10] its consumer  ARGV[11] its tail, "" if the server does not have it.
+-- Returns 1, or 0 if it stays. O(log n).
+local stream, tail, kept = ARGV[A], ARGV[A + 2], tonumber(redis.call('ZSCORE', P .. 'event_streams', ARGV[A]) or '1')
+local c = record(ARGV[A + 1])
+local brought = c and c.state == 'idle' and redis.call('HGET', P .. 'l:' .. c.id, stream) == tail and
+  not redis.call('ZSCORE', P .. 'replays', c.id)
+if kept > 0 then return unchanged('0') end
+if tail == '' and kept < 0 then return unchanged('1') end -- it is gone since then
+local goes = tail == '' or brought
+redis.call('ZADD', P .. 'event_streams', goes and int(-now) or '0', stream)
+return unchanged(goes and '1' or '0')

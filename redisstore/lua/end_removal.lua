@@ -1,0 +1,7 @@
+-- The stream server does not have a stream of events any more. Once its removal has taken OUTBOX_REMOVAL, events in a stream
+-- of its name are new again. ARGV[9] the stream.
+-- Returns 1 if the removal is over, otherwise 0. O(log n).
+local since = -tonumber(redis.call('ZSCORE', P .. 'event_streams', ARGV[A]) or '0')
+if since <= 0 or now < since + OUTBOX_REMOVAL then return unchanged('0') end
+redis.call('ZREM', P .. 'event_streams', ARGV[A])
+return unchanged('1')
