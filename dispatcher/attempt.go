@@ -124,7 +124,7 @@ func (d *Dispatcher) build(ctx context.Context, a *attempt) bool {
 
 func (d *Dispatcher) send(ctx context.Context, a *attempt) bool {
 	d.metrics.sends(a.delivery)
-	a.sent = true
+	a.sent, a.asked = true, time.Now()
 	err := d.ask(ctx, a)
 	switch {
 	case err == nil:
@@ -144,13 +144,14 @@ func (d *Dispatcher) judge(_ context.Context, a *attempt) bool {
 		early := d.acceptEarly(a.delivery)
 		defer early.wait()
 		answer.Body = readAnswer(a.response)
+		begins = string(answer.Body[:min(len(answer.Body), fsm.MaxLetterAnswer)])
 	} else {
 		begins = drain(a.response, a.cancel)
 	}
 	if !a.closes() {
 		return false
 	}
-	if !format.Success(a.status) {
+	if !format.Success(a.status) || d.cfg.KeepAnswers {
 		// What legible takes out may stand within a secret, either in the answer or in the request. So mask runs before
 		// and after it.
 		a.answer = mask(a.sub, legible(mask(a.sub, begins)))

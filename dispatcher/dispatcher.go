@@ -65,6 +65,8 @@ type Config struct {
 	// RequestTimeout bounds one request, its answer's body included (webhook spec, Webhook Request
 	// Timeout); default 30 s.
 	RequestTimeout time.Duration
+	// KeepAnswers has observers get the beginning of the answer of a 2xx, too (fsm.Attempt.Answer).
+	KeepAnswers bool
 	// ConnectionAge is how long a connection to a webhook is used; then the next one is made to what its host's name
 	// resolves to by then. Default 1 min; up to a quarter less, so that not all hosts get new ones at once.
 	ConnectionAge time.Duration

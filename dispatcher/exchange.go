@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptrace"
+	"strings"
 	"sync"
 	"time"
 
@@ -120,6 +121,23 @@ func (e *exchange) wasRepeated() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.repeated
+}
+
+// peer returns the address that the connection leads to, and its version of TLS, such as "1.3"; both are empty without
+// one.
+func (e *exchange) peer() (address, version string) {
+	if e == nil {
+		return "", ""
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.conn == nil {
+		return "", ""
+	}
+	if t, ok := e.conn.(*tls.Conn); ok {
+		version = strings.TrimPrefix(tls.VersionName(t.ConnectionState().Version), "TLS ")
+	}
+	return e.conn.RemoteAddr().String(), version
 }
 
 // expire gives the exchange overdueAfter more time, once its context has ended.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"net/http"
+	"strings"
 	"time"
 
 	"reveille/dispatcher/format"
@@ -67,9 +68,11 @@ type attempt struct {
 	status   int
 	// overdue does the rest of the attempt if its exchange is overdue.
 	overdue func(late *attempt)
-	// answer is the beginning of the answer's body as text, with secrets masked. Only a test delivery keeps it of a
-	// 2xx, too.
+	// answer is the beginning of the answer's body as text, with secrets masked. It is kept of a 2xx only by a test
+	// delivery, and with Config.KeepAnswers.
 	answer string
+	// asked is when the request was sent.
+	asked time.Time
 	// began is when the attempt began, verdict its result, and took the time until the result was known.
 	began   time.Time
 	verdict format.Verdict
@@ -105,12 +108,20 @@ func (a *attempt) over() fsm.Attempt {
 	if a.sent {
 		bytes = a.size
 	}
-	return fsm.Attempt{
+	over := fsm.Attempt{
 		Delivery: a.delivery, Host: a.host, Began: a.began, Took: a.took, Sent: a.sent, Result: a.verdict.Result,
 		Blocked: a.verdict.Blocked, Status: a.status, Class: string(a.verdict.Class), Reason: a.verdict.Reason,
 		DeliveryID: a.content.ID, Events: len(b.Events), From: b.First(), EventType: a.eventType, Bytes: bytes,
-		Repeated: a.exchange.wasRepeated(),
+		Repeated: a.exchange.wasRepeated(), Answer: a.answer,
 	}
+	if a.sent {
+		over.Waited, over.Exchanged = a.asked.Sub(cmp.Or(a.delivery.Asked, a.began)), a.took-a.asked.Sub(a.began)
+		over.Remote, over.TLS = a.exchange.peer()
+		if a.response != nil {
+			over.HTTP = strings.TrimPrefix(a.response.Proto, "HTTP/")
+		}
+	}
+	return over
 }
 
 // pass runs the stages of an attempt. A step that waits bounds its own wait; exchange.go bounds the exchange with the

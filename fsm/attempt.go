@@ -39,6 +39,16 @@ type Attempt struct {
 	EventType string
 	// Bytes is the size of the request's body, if it was Sent; 0 otherwise.
 	Bytes int
+	// Waited is how long the delivery waited in this process until the request was sent, and Exchanged how long it then
+	// took until the result was known. Both are 0 if it was not Sent.
+	Waited, Exchanged time.Duration
+	// Remote is the address and port that the request went to, of the endpoint or of a proxy; empty without a
+	// connection. HTTP is the version of the answer, such as "1.1", and TLS that of the connection, such as "1.3";
+	// empty without one.
+	Remote, HTTP, TLS string
+	// Answer is the beginning of the answer's body, at most MaxLetterAnswer bytes, with secrets masked. Unless the
+	// dispatcher keeps all answers, it is empty for a 2xx.
+	Answer string
 }
 
 // Tells says whether the attempt shows how healthy the endpoint is.

@@ -52,16 +52,25 @@ type LoggedAttempt struct {
 	Class, Reason string
 	Events, Bytes int
 	From          Offset
+	// Waited, Exchanged, Remote, HTTP, TLS and Answer are as in Attempt. Answer is empty unless the log keeps answers.
+	Waited, Exchanged time.Duration
+	Remote, HTTP, TLS string
+	Answer            string
 }
 
-// LoggedAttemptOf returns the log entry of an attempt. It contains no part of any body.
-func LoggedAttemptOf(a Attempt) LoggedAttempt {
+// LoggedAttemptOf returns the log entry of an attempt. It contains no part of what was sent, and of the answer only if
+// answers takes its result.
+func LoggedAttemptOf(a Attempt, answers DeliveryLog) LoggedAttempt {
+	if !answers.Takes(a.Result) {
+		a.Answer = ""
+	}
 	return LoggedAttempt{
 		At: a.Began, Took: a.Took, Stream: a.Delivery.Primary, Consumer: a.Delivery.Consumer, WakeID: a.Delivery.WakeID,
 		Epoch: a.Delivery.Epoch, DeliveryID: cmp.Or(a.DeliveryID, a.Delivery.WakeID), Attempt: a.Delivery.Attempt,
 		Result: a.Result.String(), Status: a.Status,
 		Class: a.Class, Reason: a.Reason[:min(len(a.Reason), MaxReason)], Events: a.Events,
-		Bytes: a.Bytes, From: a.From,
+		Bytes: a.Bytes, From: a.From, Waited: a.Waited, Exchanged: a.Exchanged, Remote: a.Remote, HTTP: a.HTTP,
+		TLS: a.TLS, Answer: a.Answer,
 	}
 }
 

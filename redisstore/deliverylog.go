@@ -84,7 +84,8 @@ func (l *logWriter) attempted(a fsm.Attempt) {
 	if !l.s.opts.DeliveryLog.Takes(a.Result) || a.Result == fsm.AttemptAbandoned && !a.Sent {
 		return
 	}
-	e := &logEntry{logOf{a.Delivery.Subscription, a.Delivery.Generation}, fsm.LoggedAttemptOf(a)}
+	of := logOf{a.Delivery.Subscription, a.Delivery.Generation}
+	e := &logEntry{of, fsm.LoggedAttemptOf(a, l.s.opts.LoggedAnswers)}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.waiting) >= logWaiting {
@@ -292,7 +293,8 @@ func writeLogged(sub string, a fsm.LoggedAttempt) []any {
 	return []any{
 		"t", a.At.UnixMicro(), "d", a.Took.Microseconds(), "s", a.Stream, "c", consumer, "w", a.WakeID, "e", a.Epoch,
 		"i", delivery, "a", a.Attempt, "r", a.Result, "h", a.Status, "k", a.Class, "y", a.Reason, "n", a.Events,
-		"b", a.Bytes, "f", string(a.From),
+		"b", a.Bytes, "f", string(a.From), "q", a.Waited.Microseconds(), "x", a.Exchanged.Microseconds(),
+		"m", a.Remote, "v", a.HTTP, "l", a.TLS, "o", a.Answer,
 	}
 }
 
@@ -306,6 +308,9 @@ func readLogged(sub string, e redis.XMessage) fsm.LoggedAttempt {
 		Attempt: int(number("a")), Result: text("r"), Status: int(number("h")),
 		Class: text("k"), Reason: text("y"), Events: int(number("n")),
 		Bytes: int(number("b")), From: fsm.Offset(text("f")),
+		Waited:    time.Duration(number("q")) * time.Microsecond,
+		Exchanged: time.Duration(number("x")) * time.Microsecond,
+		Remote:    text("m"), HTTP: text("v"), TLS: text("l"), Answer: text("o"),
 	}
 	a.Consumer = cmp.Or(a.Consumer, fsm.ConsumerID(sub, a.Stream))
 	a.DeliveryID = cmp.Or(a.DeliveryID, a.WakeID)

@@ -37,7 +37,8 @@ func openLogging(t *testing.T, url string, mode fsm.DeliveryLog) *logging {
 	l := &logging{outcomes: router.New(), metrics: prometheus.NewPedanticRegistry(), lines: lines}
 	l.world = openWith(t, url, nil, redisstore.Options{
 		Partitions: 8, Embedded: url == redisstore.Embedded, DeliveryLog: mode, Outcomes: l.outcomes,
-		Metrics: l.metrics, Logger: zap.New(core),
+		LoggedAnswers: fsm.LogFailures,
+		Metrics:       l.metrics, Logger: zap.New(core),
 	})
 	l.later(time.Since(l.now))
 	return l
@@ -116,18 +117,24 @@ func TestTheDeliveryLogOnEveryKindOfRedis(t *testing.T) {
 			}
 			whole := attempt(subs[0], 4, fsm.AttemptFailed)
 			whole.Status, whole.Class, whole.Reason = 500, "server_error", strings.Repeat("x", fsm.MaxReason+1)
+			whole.Waited, whole.Exchanged = 34*time.Microsecond, 1200*time.Microsecond
+			whole.Remote, whole.HTTP, whole.TLS, whole.Answer = "192.0.2.7:443", "1.1", "1.3", "over\ncapacity"
 			wake := attempt(subs[0], 5, fsm.AttemptAccepted)
 			wake.DeliveryID, wake.Events, wake.From = wake.Delivery.WakeID, 0, ""
+			wake.Answer = "of a 2xx"
 			wake.Delivery.Consumer = "s0:%2Fa%2F5:7"
 			l.outcomes.Attempted(whole)
 			l.outcomes.Attempted(wake)
 			l.write(t)
 			kept := must[[]fsm.LoggedAttempt](t)(l.LoggedAttempts(t.Context(), subs[0], "", 2))
 			for i, a := range []fsm.Attempt{wake, whole} {
-				want := fsm.LoggedAttemptOf(a)
+				want := fsm.LoggedAttemptOf(a, fsm.LogFailures)
 				if want.ID = kept[i].ID; !reflect.DeepEqual(kept[i], want) {
 					t.Errorf("kept is\n%+v, want\n%+v", kept[i], want)
 				}
+			}
+			if kept[0].Answer != "" || kept[1].Answer != whole.Answer {
+				t.Errorf("of the answers, %q and %q are kept", kept[0].Answer, kept[1].Answer)
 			}
 			for i, sub := range subs {
 				want := []int{3, 2, 1}

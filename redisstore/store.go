@@ -64,6 +64,8 @@ type Options struct {
 	Outbox bool
 	// DeliveryLog says which delivery attempts are kept for operators (deliverylog.go). Empty is fsm.LogOff.
 	DeliveryLog fsm.DeliveryLog
+	// LoggedAnswers says of which of them the log has the beginning of the answer. Empty is fsm.LogOff.
+	LoggedAnswers fsm.DeliveryLog
 	// Hinted gets the hints of other replicas, once Run is called. It must not block. It may be nil.
 	Hinted func(fsm.Hint)
 	// Outcomes follows the outcomes of the store's own work: removals of consumers and dead letters, and calls that

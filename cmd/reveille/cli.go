@@ -29,11 +29,12 @@ type cli struct {
 	addr, api string
 	output    output
 
-	subscription, state, stream, cursor string
-	since, until, from, to              string
-	limit                               int
-	watched, wait, failed, failing, all bool
+	subscription, state, stream, cursor          string
+	since, until, from, to                       string
+	limit                                        int
+	watched, wait, failed, failing, all, details bool
 
+	code, class                      string
 	secret, signature, id, timestamp string
 	tolerance                        time.Duration
 
@@ -167,11 +168,16 @@ var commands = []command{
 		about: "RESULT is accepted or done (a 2xx), failed (to be retried), retired (a 410: see resume), dead (not " +
 			"tried again:\nsee dead-letters) or abandoned (the replica stopped before there was an answer). DELIVERY " +
 			"is the id that the receiver\ngot, BYTES the size of the body. About the latest thousand are kept, for a " +
-			"week; REVEILLE_DELIVERY_LOG says which.",
+			"week; REVEILLE_DELIVERY_LOG says which.\n--details also shows where a request went, how long it took " +
+			"and what was answered.",
 		flags: func(c *cli, f *flag.FlagSet) {
 			pages(c, f)
 			f.BoolVar(&c.failed, "failed", false, "only those that failed, or are retired or dead")
+			f.BoolVar(&c.details, "details", false, "show all that is kept of each")
 			f.StringVar(&c.stream, "stream", "", "only those of the stream at this `path`")
+			f.StringVar(&c.code, "status", "", "only those answered with this `status`, such as 503 or 5xx")
+			f.StringVar(&c.class, "class", "", "only those that failed with this `class`, such as timeout")
+			f.StringVar(&c.id, "id", "", "only those of the delivery or wake with this `id`")
 			f.StringVar(&c.since, "since", "",
 				"only those since this `time`, such as 2026-11-26T17:00:00Z, or how long ago, such as 1h or 2d")
 			f.StringVar(&c.until, "until", "", "only those before this `time`, which is said likewise")

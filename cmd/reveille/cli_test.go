@@ -239,6 +239,42 @@ There is more: reveille deliveries orders --stream /a --since 2026-11-21T13:50:0
 `,
 		},
 		{
+			"all of delivery attempts", "deliveries orders --details --status 5xx --class unavailable --id evt_ab_7",
+			"GET /api/v1/subscriptions/orders/deliveries?class=unavailable&id=evt_ab_7&limit=100&status=5xx",
+			`{"deliveries":[{"id":"1764167412345-0","at":"2026-11-21T15:19:58.25Z","stream":"/a",
+			"wake_id":"w_1","delivery_id":"evt_ab_7","attempt":2,"result":"failed","status_code":503,
+			"class":"unavailable","reason":"status 503","took_ms":12.345,"events":1,"bytes":312,
+			"waited_ms":0.4,"exchange_ms":11.9,"remote_address":"192.0.2.7:443","http_version":"1.1",
+			"tls_version":"1.3","response_body":"<h1>Over\u001b[31m capacity</h1>\nagain"},
+			{"id":"1764167412344-0","at":"2026-11-21T15:18:00Z","stream":"/a","wake_id":"w_2","attempt":1,
+			"result":"dead","class":"too_large","reason":"too large","took_ms":0.01}],"next":"x"}`,
+			`
+at         2026-11-21T15:19:58.25Z
+stream     /a
+delivery   evt_ab_7
+attempt    2
+result     failed
+class      unavailable
+reason     status 503
+sent       312 bytes, 1 event
+to         192.0.2.7:443, HTTP 1.1, TLS 1.3
+waited     400µs here
+then took  11.9ms at the endpoint
+status     503
+answer     <h1>Over?[31m capacity</h1>?again
+
+at        2026-11-21T15:18:00Z
+stream    /a
+delivery  w_2
+attempt   1
+result    dead
+class     too_large
+reason    too large
+
+There is more: reveille deliveries orders --status 5xx --class unavailable --id evt_ab_7 --details --cursor x
+`,
+		},
+		{
 			"no delivery attempts", "deliveries orders --until 2026-11-21T14:20:00Z",
 			"GET /api/v1/subscriptions/orders/deliveries?limit=100&until=2026-11-21T14%3A20%3A00Z",
 			`{"deliveries":[]}`, `

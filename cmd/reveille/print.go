@@ -51,6 +51,11 @@ func (c *cli) rows(rows [][]string, list, next string) error {
 			return err
 		}
 	}
+	return c.more(list, next)
+}
+
+// more says how to get the next page of a list, if there is one.
+func (c *cli) more(list, next string) error {
 	if next == "" {
 		return nil
 	}
@@ -64,6 +69,9 @@ func (c *cli) filters() (flags string) {
 		{"subscription", c.subscription},
 		{"state", c.state},
 		{"stream", c.stream},
+		{"status", c.code},
+		{"class", c.class},
+		{"id", c.id},
 		{"since", c.since},
 		{"until", c.until},
 		{"status", c.outbox.status},
@@ -75,7 +83,7 @@ func (c *cli) filters() (flags string) {
 			flags += " --" + f[0] + " " + shellWord(f[1])
 		}
 	}
-	flags += when(c.watched, " --watched") + when(c.failed, " --failed")
+	flags += when(c.watched, " --watched") + when(c.failed, " --failed") + when(c.details, " --details")
 	if c.limit != defaultLimit {
 		flags += fmt.Sprint(" --limit ", c.limit)
 	}

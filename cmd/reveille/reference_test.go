@@ -54,7 +54,11 @@ var themes = []struct {
 		nil,
 	},
 	{"Limits", nil, []string{"MAX_"}},
-	{"Logs, metrics, traces and profiles", []string{"PPROF", "DELIVERY_LOG"}, []string{"LOG_", "METRICS_", "TRACES_"}},
+	{
+		"Logs, metrics, traces and profiles",
+		[]string{"PPROF", "DELIVERY_LOG", "DELIVERY_LOG_BODIES"},
+		[]string{"LOG_", "METRICS_", "TRACES_"},
+	},
 }
 
 // TestTheReferenceOfTheSettingsIsUpToDate makes SETTINGS.md from the struct that the program reads, and from what the

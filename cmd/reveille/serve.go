@@ -118,8 +118,9 @@ func assemble(
 		Logger: log.Named("redis"), ReplicaID: replicaID(s.ListenAddr), TokenKeys: s.tokens.Fingerprints(),
 		Outcomes: outcomes, Outage: outage, Metrics: metrics, Untraced: tracer == nil,
 		LetterRetention: s.DeadLetterRetention, MaxLetters: s.MaxDeadLetters, DeliveryLog: s.DeliveryLog,
-		Outbox: s.Outbox != "",
-		Hinted: func(h fsm.Hint) { p.tailer.Hinted(h) }, // from when the store runs
+		LoggedAnswers: s.DeliveryLogBodies,
+		Outbox:        s.Outbox != "",
+		Hinted:        func(h fsm.Hint) { p.tailer.Hinted(h) }, // from when the store runs
 		Timing: fsm.Timing{
 			Waking: s.WakingTimeout, Request: s.WebhookTimeout, Liveness: s.LivenessTimeout,
 			GoneGrace: s.StreamGoneGrace, GCAfter: s.GCAfter,
@@ -130,6 +131,7 @@ func assemble(
 	p.dispatcher, err = dispatcher.New(dispatcher.Config{
 		Store: p.store, Outcomes: outcomes, Tokens: s.tokens, PublicURL: s.PublicURL,
 		UserAgent: "Reveille/" + programVersion(), Logger: log.Named("dispatcher"), Outage: outage,
+		KeepAnswers:    s.DeliveryLogBodies == fsm.LogAll,
 		RequestTimeout: s.WebhookTimeout, ConnectionAge: s.WebhookConnectionAge, WakingTimeout: s.WakingTimeout,
 		MaxInFlight:                s.MaxInFlight,
 		MaxInFlightPerSubscription: s.MaxInFlightPerSubscription, MaxQueued: s.MaxQueuedWakes, MaxRate: s.MaxRate,

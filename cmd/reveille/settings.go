@@ -79,8 +79,9 @@ type settings struct {
 	Consent fsm.ConsentMode `envconfig:"REVEILLE_CONSENT" default:"off"`
 	Origin  string          `envconfig:"REVEILLE_ORIGIN"`
 
-	DeliveryLog fsm.DeliveryLog `envconfig:"REVEILLE_DELIVERY_LOG" default:"all"`
-	LogSummary  time.Duration   `envconfig:"REVEILLE_LOG_SUMMARY" default:"1m"`
+	DeliveryLog       fsm.DeliveryLog `envconfig:"REVEILLE_DELIVERY_LOG" default:"all"`
+	DeliveryLogBodies fsm.DeliveryLog `envconfig:"REVEILLE_DELIVERY_LOG_BODIES" default:"failures"`
+	LogSummary        time.Duration   `envconfig:"REVEILLE_LOG_SUMMARY" default:"1m"`
 
 	MaxInFlight                int `envconfig:"REVEILLE_MAX_IN_FLIGHT" default:"1024"`
 	MaxInFlightPerSubscription int `envconfig:"REVEILLE_MAX_IN_FLIGHT_PER_SUBSCRIPTION" default:"64"`
@@ -348,8 +349,13 @@ func (s *settings) check() (err error) {
 	if !slices.Contains([]string{upstream.TailAuto, upstream.TailLongPoll, upstream.TailSSE}, s.TailMode) {
 		return wrong("TAIL_MODE", s.TailMode, "auto, long-poll or sse")
 	}
-	if !slices.Contains([]fsm.DeliveryLog{fsm.LogAll, fsm.LogFailures, fsm.LogOff}, s.DeliveryLog) {
-		return wrong("DELIVERY_LOG", string(s.DeliveryLog), "all, failures or off")
+	for _, log := range []struct {
+		name  string
+		value fsm.DeliveryLog
+	}{{"DELIVERY_LOG", s.DeliveryLog}, {"DELIVERY_LOG_BODIES", s.DeliveryLogBodies}} {
+		if !slices.Contains([]fsm.DeliveryLog{fsm.LogAll, fsm.LogFailures, fsm.LogOff}, log.value) {
+			return wrong(log.name, string(log.value), "all, failures or off")
+		}
 	}
 	if err := s.checkConsent(public.Hostname()); err != nil {
 		return err

@@ -232,6 +232,7 @@ func TestAWrongSettingIsOneLineThatNamesItItsValueAndWhatWasExpected(t *testing.
 		{"EVENTS_STREAM", "/ojs/*", "wildcard"},
 		{"TAIL_MODE", "websocket", "auto, long-poll or sse"},
 		{"DELIVERY_LOG", "errors", "all, failures or off"},
+		{"DELIVERY_LOG_BODIES", "errors", "all, failures or off"},
 		{"UPSTREAM_H2C", "h2c", "true or false"},
 		{"UPSTREAM_DIALECT", "caddy", "auto, standard or anycable"},
 		{"TAIL_CHECK", "5", "a duration such as 30s"},

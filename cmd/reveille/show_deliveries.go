@@ -25,6 +25,13 @@ type shownDelivery struct {
 	TookMS     float64   `json:"took_ms"`
 	Events     int       `json:"events"`
 	Bytes      int       `json:"bytes"`
+
+	WaitedMS   float64 `json:"waited_ms"`
+	ExchangeMS float64 `json:"exchange_ms"`
+	Remote     string  `json:"remote_address"`
+	HTTP       string  `json:"http_version"`
+	TLS        string  `json:"tls_version"`
+	Response   string  `json:"response_body"`
 }
 
 // failedResults are the results of attempts that failed.
@@ -39,10 +46,22 @@ func (c *cli) deliveries(ctx context.Context, args []string) error {
 		Next       string          `json:"next"`
 	}
 	path := c.list(subscriptionsPath+"/"+url.PathEscape(args[0])+"/deliveries", [2]string{"stream", c.stream},
-		[2]string{"result", when(c.failed, failedResults)},
+		[2]string{"result", when(c.failed, failedResults)}, [2]string{"status", c.code},
+		[2]string{"class", c.class}, [2]string{"id", c.id},
 		[2]string{"since", c.since}, [2]string{"until", c.until})
 	if printed, err := c.ask(ctx, http.MethodGet, path, nil, &body); printed || err != nil {
 		return err
+	}
+	for i, d := range body.Deliveries {
+		if !c.details {
+			break
+		}
+		if err := c.delivery(d, i == 0); err != nil {
+			return err
+		}
+	}
+	if c.details && len(body.Deliveries) > 0 {
+		return c.more("deliveries "+args[0], body.Next)
 	}
 	rows := [][]string{{
 		"AT", "STREAM", "DELIVERY", "ATTEMPT", "RESULT", "STATUS", "TOOK", "EVENTS", "BYTES", "REASON",
@@ -54,6 +73,28 @@ func (c *cli) deliveries(ctx context.Context, args []string) error {
 		})
 	}
 	return c.rows(rows, "deliveries "+args[0], body.Next)
+}
+
+// delivery shows all that is kept of an attempt.
+func (c *cli) delivery(d shownDelivery, first bool) error {
+	if _, err := fmt.Fprint(c.out, when(!first, "\n")); err != nil {
+		return err
+	}
+	return c.fields([][]string{
+		{"at", d.At.UTC().Format(time.RFC3339Nano)},
+		{"stream", d.Stream},
+		{"delivery", cmp.Or(d.DeliveryID, d.WakeID)},
+		{"attempt", fmt.Sprint(d.Attempt)},
+		{"result", d.Result},
+		{"class", d.Class},
+		{"reason", d.Reason},
+		{"sent", when(d.Bytes > 0, counted(d.Bytes, "byte")) + when(d.Events > 0, ", "+counted(d.Events, "event"))},
+		{"to", d.Remote + when(d.HTTP != "", ", HTTP "+d.HTTP) + when(d.TLS != "", ", TLS "+d.TLS)},
+		{"waited", when(d.WaitedMS > 0, tookOf(d.WaitedMS)+" here")},
+		{"then took", when(d.ExchangeMS > 0, tookOf(d.ExchangeMS)+" at the endpoint")},
+		{"status", some(d.StatusCode)},
+		{"answer", d.Response},
+	})
 }
 
 func tookOf(ms float64) string {

@@ -66,6 +66,8 @@ var meanings = map[string]string{
 		"offsets, and the next event wakes it again",
 	"DELIVERY_LOG": "which delivery attempts are kept for reveille deliveries, for a week and about the latest " +
 		"thousand of each subscription: all, failures or off",
+	"DELIVERY_LOG_BODIES": "of which of these attempts the first KiB of the answer is kept: all, failures " +
+		"or off",
 	"MAX_IN_FLIGHT":                  "maximum number of open webhook requests",
 	"MAX_IN_FLIGHT_PER_SUBSCRIPTION": "maximum number of open webhook requests of one subscription",
 	"MAX_QUEUED_WAKES": "maximum number of wakes that wait in memory for a free webhook request; others wait in " +

@@ -168,7 +168,7 @@ func TestAnAttemptThatNamedNoDeliveryIsNotListed(t *testing.T) {
 			Consumer: fsm.ConsumerID(sub.ID, "/jobs/a"), Primary: "/jobs/a", WakeID: "w_2", Epoch: 2, Attempt: 1,
 		},
 		Began: h.Clock(), Result: fsm.AttemptAbandoned,
-	}))
+	}, fsm.LogOff))
 	for _, query := range []string{"", "?status=failed"} {
 		rows := ports.RowsOf(h.API("GET", ojs.Deliveries+query, ""), "deliveries")
 		if len(rows) != 1 || rows[0]["id"] != evt(1) {

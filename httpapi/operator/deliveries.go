@@ -4,7 +4,9 @@ import (
 	"context"
 	"maps"
 	"math"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -38,6 +40,13 @@ type deliveryBody struct {
 	Bytes  int    `json:"bytes,omitempty"`
 	From   string `json:"from,omitempty"`
 	Skip   int64  `json:"skip,omitempty"`
+	// WaitedMS and ExchangeMS are in milliseconds, as TookMS.
+	WaitedMS      float64 `json:"waited_ms,omitempty"`
+	ExchangeMS    float64 `json:"exchange_ms,omitempty"`
+	RemoteAddress string  `json:"remote_address,omitempty"`
+	HTTPVersion   string  `json:"http_version,omitempty"`
+	TLSVersion    string  `json:"tls_version,omitempty"`
+	ResponseBody  string  `json:"response_body,omitempty"`
 }
 
 type deliveriesBody struct {
@@ -51,13 +60,17 @@ func deliveryBodyOf(a fsm.LoggedAttempt) deliveryBody {
 	b := deliveryBody{
 		ID: a.ID, At: a.At.UTC(), Stream: a.Stream, Consumer: a.Consumer, WakeID: a.WakeID, Attempt: a.Attempt,
 		Result: a.Result, StatusCode: a.Status, Class: a.Class, Reason: a.Reason,
-		TookMS: float64(a.Took.Microseconds()) / 1000, Events: a.Events, Bytes: a.Bytes, From: from.Value(), Skip: skip,
+		TookMS: millis(a.Took), Events: a.Events, Bytes: a.Bytes, From: from.Value(), Skip: skip,
+		WaitedMS: millis(a.Waited), ExchangeMS: millis(a.Exchanged), RemoteAddress: a.Remote, HTTPVersion: a.HTTP,
+		TLSVersion: a.TLS, ResponseBody: a.Answer,
 	}
 	if a.DeliveryID != a.WakeID {
 		b.DeliveryID = a.DeliveryID
 	}
 	return b
 }
+
+func millis(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
 // loggedResults are the results that attempts in a delivery log can have.
 var loggedResults = func() map[string]bool {
@@ -75,12 +88,20 @@ type whichDeliveries struct {
 	stream       string
 	results      map[string]bool
 	since, until time.Time
+	// status is that of the answer, "503", or the first digit of it, "5xx". class is of a failure. id is that of a wake
+	// or of what the receiver got.
+	status, class, id string
 }
 
 func (w whichDeliveries) shows(a fsm.LoggedAttempt) bool {
+	status := strconv.Itoa(a.Status)
 	return (w.stream == "" || w.stream == a.Stream) && (len(w.results) == 0 || w.results[a.Result]) &&
-		!a.At.Before(w.since) && (w.until.IsZero() || a.At.Before(w.until))
+		!a.At.Before(w.since) && (w.until.IsZero() || a.At.Before(w.until)) &&
+		(w.status == "" || w.status == status || w.status == status[:1]+"xx") &&
+		(w.class == "" || w.class == a.Class) && (w.id == "" || w.id == a.DeliveryID || w.id == a.WakeID)
 }
+
+var statusFilter = regexp.MustCompile(`^([1-5]xx|[1-5][0-9][0-9])$`)
 
 func readWhichDeliveries(get func(string) string) (w whichDeliveries, err error) {
 	if stream := get("stream"); stream != "" {
@@ -97,6 +118,10 @@ func readWhichDeliveries(get func(string) string) (w whichDeliveries, err error)
 			}
 			w.results[result] = true
 		}
+	}
+	w.status, w.class, w.id = get("status"), get("class"), get("id")
+	if w.status != "" && !statusFilter.MatchString(w.status) {
+		return w, refusal.New(fsm.CodeInvalidRequest, "status must be that of an answer, such as 503 or 5xx")
 	}
 	if w.since, err = paging.Time("since", get("since")); err == nil {
 		w.until, err = paging.Time("until", get("until"))

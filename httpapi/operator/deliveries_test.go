@@ -26,6 +26,8 @@ func (h *harness) logged(sub fsm.Subscription, n int) {
 		a.Consumer = fsm.ConsumerID(sub.ID, a.Stream)
 		if i%3 == 2 {
 			a.Result, a.Status, a.Class, a.Reason = "failed", 503, "unavailable", "status 503"
+			a.Waited, a.Exchanged, a.Answer = 34*time.Microsecond, 1200*time.Microsecond, "over capacity"
+			a.Remote, a.HTTP, a.TLS = "192.0.2.7:443", "1.1", "1.3"
 		}
 		h.Store.DB.PutLogged(sub, a)
 	}
@@ -48,9 +50,12 @@ func TestOperatorListsDeliveries(t *testing.T) {
 	}
 	for query, want := range map[string][]string{
 		"": want, "result=failed,retired,dead": failed, "result=retired": nil, "result=done,failed": want,
-		"stream=/s/0":                        slices.DeleteFunc(slices.Clone(want), notOf(0)),
-		"since=" + h.ago(4):                  want[:5],
-		"until=" + h.ago(n-4):                want[n-3:],
+		"stream=/s/0":         slices.DeleteFunc(slices.Clone(want), notOf(0)),
+		"since=" + h.ago(4):   want[:5],
+		"until=" + h.ago(n-4): want[n-3:],
+		"status=503":          failed, "status=5xx": failed, "status=500": nil, "status=4xx": nil,
+		"class=unavailable": failed, "class=timeout": nil, "class=unavailable&status=2xx": nil,
+		"id=evt_7": {"evt_7"}, "id=w_7": {"evt_7"}, "id=evt_7&status=503": nil, "id=evt": nil,
 		"since=" + h.ago(4) + "&stream=/s/0": slices.DeleteFunc(slices.Clone(want[:5]), notOf(0)),
 	} {
 		for _, limit := range []int{7, 100, 1000} {
@@ -71,7 +76,9 @@ func TestOperatorListsDeliveries(t *testing.T) {
 		"stream": fmt.Sprintf("/s/%d", last%5), "consumer_id": fmt.Sprintf("s:%%2Fs%%2F%d", last%5),
 		"wake_id": fmt.Sprint("w_", last), "delivery_id": fmt.Sprint("evt_", last), "attempt": 3.0,
 		"result": "failed", "status_code": 503.0, "class": "unavailable", "reason": "status 503", "took_ms": 1.234,
-		"events": 1.0, "bytes": 99.0, "from": "-1", "skip": 2.0,
+		"events": 1.0, "bytes": 99.0, "from": "-1", "skip": 2.0, "waited_ms": 0.034, "exchange_ms": 1.2,
+		"remote_address": "192.0.2.7:443", "http_version": "1.1", "tls_version": "1.3",
+		"response_body": "over capacity",
 	}) {
 		t.Errorf("one is shown as %v", row)
 	}
@@ -108,7 +115,9 @@ func TestOperatorsRequestsForDeliveriesThatMeanNothingAreRefused(t *testing.T) {
 		"stream=s":      "stream:",
 		"since=1h":      "since must be a time",
 		"until=today":   "until must be a time",
-		"status=failed": `"status" is not a parameter`,
+		"status=failed": "status must be that of an answer",
+		"status=50":     "status must be that of an answer",
+		"kind=failed":   `"kind" is not a parameter`,
 		"cursor=nope":   "cursor must be the next of an earlier answer",
 		"cursor=" + paging.Place{After: "(+"}.String(): "cursor must be the next of an earlier answer",
 	} {

@@ -71,7 +71,7 @@ func (f *Face) Resources() []web.Resource {
 		{Route: one, Role: web.Anyone, Methods: web.Get(f.showSubscription)},
 		{
 			Route: one + "/deliveries", Role: web.Anyone,
-			Methods: list(f.showDeliveries, "stream", "result", "since", "until"),
+			Methods: list(f.showDeliveries, "stream", "result", "since", "until", "status", "class", "id"),
 		},
 		{Route: one + "/pause", Role: web.Anyone, Methods: web.Post(f.onConsumers(f.Control.Pause))},
 		{Route: one + "/resume", Role: web.Anyone, Methods: web.Post(f.onConsumers(f.Control.Resume))},

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -37,6 +38,11 @@ func TestTheDeliveryLog(t *testing.T) {
 		TookMS     float64 `json:"took_ms"`
 		Events     int
 		Bytes      int
+		WaitedMS   float64 `json:"waited_ms"`
+		ExchangeMS float64 `json:"exchange_ms"`
+		Remote     string  `json:"remote_address"`
+		HTTP       string  `json:"http_version"`
+		Response   string  `json:"response_body"`
 	}
 	deliveries := func(args ...string) (list []delivery) {
 		t.Helper()
@@ -63,7 +69,12 @@ func TestTheDeliveryLog(t *testing.T) {
 		if got.At.Before(began) || got.At.After(time.Now()) || got.TookMS <= 0 {
 			t.Errorf("attempt %d began at %s and took %g ms", got.Attempt, got.At, got.TookMS)
 		}
-		want.At, want.TookMS = got.At, got.TookMS
+		if got.WaitedMS < 0 || got.ExchangeMS <= 0 || got.ExchangeMS > got.TookMS || got.HTTP != "1.1" {
+			t.Errorf("attempt %d waited %g ms, then took %g ms by HTTP %q",
+				got.Attempt, got.WaitedMS, got.ExchangeMS, got.HTTP)
+		}
+		want.At, want.TookMS, want.WaitedMS, want.ExchangeMS = got.At, got.TookMS, got.WaitedMS, got.ExchangeMS
+		want.Remote, want.HTTP = strings.TrimPrefix(p.receiver.URL, "http://"), got.HTTP
 		want.Stream, want.DeliveryID, want.Events = p.path, request.ID, 1
 		want.Bytes = len(request.Body)
 		if got != want {
