@@ -154,7 +154,8 @@ func (d *Dispatcher) judge(_ context.Context, a *attempt) bool {
 	if !format.Success(a.status) || d.cfg.KeepAnswers {
 		// What legible takes out may stand within a secret, either in the answer or in the request. So mask runs before
 		// and after it.
-		a.answer = mask(a.sub, legible(mask(a.sub, begins)))
+		secrets := a.carried()
+		a.answer = mask(a.sub, legible(mask(a.sub, begins, secrets...)), secrets...)
 	}
 	return a.ends(a.format.Judge(answer))
 }

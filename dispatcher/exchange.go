@@ -102,7 +102,7 @@ func (e *exchange) repeats(ctx context.Context, err error) bool {
 	if e.state != exchangeOpen || !e.used || e.answered || e.repeated {
 		return false
 	}
-	e.repeated = true
+	e.repeated, e.conn = true, nil
 	return true
 }
 

@@ -35,6 +35,8 @@ func newStuckConn(answer string) *stuckConn {
 	}
 }
 
+func (*stuckConn) RemoteAddr() net.Addr { return &net.TCPAddr{} }
+
 func (c *stuckConn) Read(b []byte) (int, error) {
 	if !c.given {
 		select {

@@ -16,13 +16,35 @@ const (
 	// "1", stands in texts by chance: it is masked only as a word of its own. If a text ends within a secret, a part of
 	// this length is enough.
 	leastSecret = 4
-	masked      = "[masked]"
+	// leastPart is the length in bytes from which a part of a path, or of a signature, counts as a secret.
+	leastPart = 12
+	masked    = "[masked]"
 )
 
-// mask takes the secrets of a subscription out of the answer of its endpoint. Some endpoints repeat a request that they
-// do not understand: as it came, or in the way of URLs, JSON or HTML. The text may end within a secret.
-func mask(sub fsm.Subscription, text string) string {
-	values := []string{sub.Secret, sub.Previous.Secret, sub.Authorization.Secret}
+// carried returns the secrets of a request that are not its subscription's: the token of a wake, and its signatures.
+func (a *attempt) carried() (secrets []string) {
+	secrets = append(secrets, a.content.Token)
+	for name, values := range a.request.Header {
+		if !strings.Contains(strings.ToLower(name), "signature") {
+			continue
+		}
+		for _, part := range strings.Fields(strings.ReplaceAll(strings.Join(values, " "), ",", " ")) {
+			if _, value, named := strings.Cut(part, "="); named && value != "" && !strings.HasPrefix(value, "=") {
+				part = value
+			}
+			if len(part) >= leastPart {
+				secrets = append(secrets, part)
+			}
+		}
+	}
+	return secrets
+}
+
+// mask takes the secrets of a subscription, and more of them, out of the answer of its endpoint. Some endpoints repeat
+// a request that they do not understand: as it came, or in the way of URLs, JSON or HTML. The text may end within a
+// secret.
+func mask(sub fsm.Subscription, text string, more ...string) string {
+	values := slices.Concat(more, []string{sub.Secret, sub.Previous.Secret, sub.Authorization.Secret})
 	for _, value := range sub.Headers {
 		values = append(values, value)
 	}
@@ -32,6 +54,11 @@ func mask(sub fsm.Subscription, text string) string {
 		secrets = append(secrets, value, credentials)
 	}
 	if u, err := url.Parse(sub.Webhook); err == nil {
+		for part := range strings.SplitSeq(u.Path, "/") {
+			if len(part) >= leastPart {
+				secrets = append(secrets, part)
+			}
+		}
 		for _, values := range u.Query() {
 			for _, value := range values {
 				if len(value) >= leastSecret {

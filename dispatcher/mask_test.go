@@ -1,6 +1,7 @@
 package dispatcher
 
 import (
+	"net/http"
 	"testing"
 
 	"reveille/fsm"
@@ -11,7 +12,7 @@ func TestWhatAnEndpointRepeatsOfItsSubscriptionIsMasked(t *testing.T) {
 	sub := fsm.Subscription{
 		Secret: "whsec_0123456789", Previous: fsm.PreviousSecret{Secret: "whsec_before_that"},
 		Authorization: fsm.Authorization{Secret: "Bearer token-of-somebody"},
-		Webhook:       "https://example.com/hook?key=key%2Din-the-url&v=22",
+		Webhook:       "https://example.com/hook/part-of-the-path?key=key%2Din-the-url&v=22",
 		Headers: map[string]string{
 			"X-Short": "yes", "X-Pin": "p4ss-77", "X-Four": "q7Zx", "X-One": "1", "X-None": "",
 			"X-Key": "key-of-somebody", "X-Longer": "key-of-somebody else", "X-Odd": `c2V+jc"m/V0&==`,
@@ -25,6 +26,8 @@ func TestWhatAnEndpointRepeatsOfItsSubscriptionIsMasked(t *testing.T) {
 		"X-Pin=xp4ss%2d77x":                            "X-Pin=x[masked]x",
 		"cut within p4ss":                              "cut within [masked]",
 		"aq7Zxb":                                       "a[masked]b",
+		"Cannot POST /hook/part-of-the-path":           "Cannot POST /hook/[masked]",
+		"it carried the-token-of-a-wake":               "it carried [masked]",
 		"POST /hook?key=key%2Din-the-url&v=22":         "POST /hook?key=[masked]&v=22",
 		"got whsec_0123456789 and whsec_before_that":   "got [masked] and [masked]",
 		`{"authorization":"Bearer token-of-somebody"}`: `{"authorization":"[masked]"}`,
@@ -46,7 +49,28 @@ func TestWhatAnEndpointRepeatsOfItsSubscriptionIsMasked(t *testing.T) {
 		`cut within c2V+jc\"m\/V0\u00`:                 "cut within [masked]",
 		`not one: \`:                                   `not one: \`,
 	} {
-		if got := mask(sub, text); got != want {
+		if got := mask(sub, text, "the-token-of-a-wake"); got != want {
+			t.Errorf("%q is kept as %q, want %q", text, got, want)
+		}
+	}
+}
+
+// TestWhatARequestCarriesIsMasked holds that an endpoint that repeats a whole request puts no token and no signature
+// into an answer that is kept.
+func TestWhatARequestCarriesIsMasked(t *testing.T) {
+	a := &attempt{request: &http.Request{Header: http.Header{
+		"Webhook-Signature": {"v1,c2lnbmF0dXJlIG9mIGEgcHVzaA== v1,YW5vdGhlciBzaWduYXR1cmU="},
+		"Webhook-Id":        {"evt_76543210"},
+		"X-Other-Signature": {"t=1790000000,sha256=0123456789abcdef0123"},
+	}}}
+	a.content.Token = "the-token-of-a-wake"
+	for text, want := range map[string]string{
+		`{"token":"the-token-of-a-wake"}`:                        `{"token":"[masked]"}`,
+		"webhook-signature: v1,c2lnbmF0dXJlIG9mIGEgcHVzaA== and": "webhook-signature: v1,[masked] and",
+		"another: YW5vdGhlciBzaWduYXR1cmU=":                      "another: [masked]",
+		"t=1790000000,sha256=0123456789abcdef0123, evt_76543210": "t=1790000000,sha256=[masked], evt_76543210",
+	} {
+		if got := mask(a.sub, text, a.carried()...); got != want {
 			t.Errorf("%q is kept as %q, want %q", text, got, want)
 		}
 	}

@@ -46,8 +46,8 @@ type Attempt struct {
 	// connection. HTTP is the version of the answer, such as "1.1", and TLS that of the connection, such as "1.3";
 	// empty without one.
 	Remote, HTTP, TLS string
-	// Answer is the beginning of the answer's body, at most MaxLetterAnswer bytes, with secrets masked. Unless the
-	// dispatcher keeps all answers, it is empty for a 2xx.
+	// Answer is made of the first MaxLetterAnswer bytes of the answer's body, with secrets masked. It is empty for a
+	// 2xx, unless the dispatcher keeps all answers.
 	Answer string
 }
 

@@ -64,6 +64,7 @@ func LoggedAttemptOf(a Attempt, answers DeliveryLog) LoggedAttempt {
 	if !answers.Takes(a.Result) {
 		a.Answer = ""
 	}
+	a.Answer = strings.ToValidUTF8(a.Answer[:min(len(a.Answer), MaxLetterAnswer)], "")
 	return LoggedAttempt{
 		At: a.Began, Took: a.Took, Stream: a.Delivery.Primary, Consumer: a.Delivery.Consumer, WakeID: a.Delivery.WakeID,
 		Epoch: a.Delivery.Epoch, DeliveryID: cmp.Or(a.DeliveryID, a.Delivery.WakeID), Attempt: a.Delivery.Attempt,

@@ -249,19 +249,20 @@ There is more: reveille deliveries orders --stream /a --since 2026-11-21T13:50:0
 			{"id":"1764167412344-0","at":"2026-11-21T15:18:00Z","stream":"/a","wake_id":"w_2","attempt":1,
 			"result":"dead","class":"too_large","reason":"too large","took_ms":0.01}],"next":"x"}`,
 			`
-at         2026-11-21T15:19:58.25Z
-stream     /a
-delivery   evt_ab_7
-attempt    2
-result     failed
-class      unavailable
-reason     status 503
-sent       312 bytes, 1 event
-to         192.0.2.7:443, HTTP 1.1, TLS 1.3
-waited     400µs here
-then took  11.9ms at the endpoint
-status     503
-answer     <h1>Over?[31m capacity</h1>?again
+at        2026-11-21T15:19:58.25Z
+stream    /a
+delivery  evt_ab_7
+attempt   2
+result    failed
+class     unavailable
+reason    status 503
+took      12.3ms
+sent      312 bytes, 1 event
+to        192.0.2.7:443, HTTP 1.1, TLS 1.3
+waited    400µs
+exchange  11.9ms
+status    503
+answer    <h1>Over?[31m capacity</h1>?again
 
 at        2026-11-21T15:18:00Z
 stream    /a
@@ -270,6 +271,7 @@ attempt   1
 result    dead
 class     too_large
 reason    too large
+took      0s
 
 There is more: reveille deliveries orders --status 5xx --class unavailable --id evt_ab_7 --details --cursor x
 `,

@@ -131,7 +131,7 @@ func assemble(
 	p.dispatcher, err = dispatcher.New(dispatcher.Config{
 		Store: p.store, Outcomes: outcomes, Tokens: s.tokens, PublicURL: s.PublicURL,
 		UserAgent: "Reveille/" + programVersion(), Logger: log.Named("dispatcher"), Outage: outage,
-		KeepAnswers:    s.DeliveryLogBodies == fsm.LogAll,
+		KeepAnswers:    s.DeliveryLogBodies == fsm.LogAll && s.DeliveryLog == fsm.LogAll,
 		RequestTimeout: s.WebhookTimeout, ConnectionAge: s.WebhookConnectionAge, WakingTimeout: s.WakingTimeout,
 		MaxInFlight:                s.MaxInFlight,
 		MaxInFlightPerSubscription: s.MaxInFlightPerSubscription, MaxQueued: s.MaxQueuedWakes, MaxRate: s.MaxRate,

@@ -34,6 +34,13 @@ func (o *Outbox) kept(
 	if kept == nil {
 		kept, err = o.room(ctx, e.Target, e.ID)
 	}
+	if err != nil { // an earlier event needs no room
+		if id, failed := o.Store.EventOfKey(ctx, e.Key); failed == nil && id != e.ID {
+			if h, failed := o.Event(ctx, id); failed == nil {
+				kept, err = &h.OutboxEntry, nil
+			}
+		}
+	}
 	if err == nil && kept != nil && kept.Event.Digest != e.Digest {
 		err = conflictOver(differing(digestsOf(kept.Event, asked), asked))
 	}

@@ -101,7 +101,7 @@ func (w whichDeliveries) shows(a fsm.LoggedAttempt) bool {
 		(w.class == "" || w.class == a.Class) && (w.id == "" || w.id == a.DeliveryID || w.id == a.WakeID)
 }
 
-var statusFilter = regexp.MustCompile(`^([1-5]xx|[1-5][0-9][0-9])$`)
+var statusFilter = regexp.MustCompile(`^[1-9](xx|[0-9][0-9])$`)
 
 func readWhichDeliveries(get func(string) string) (w whichDeliveries, err error) {
 	if stream := get("stream"); stream != "" {

@@ -101,6 +101,13 @@ func TestOtherStreamsBeginWithEachRoll(t *testing.T) {
 			t.Errorf("with lost keys %t, the same again is %s, not %s", loses, again, last)
 		}
 	}
+	store.loses = false
+	h.Pass(2 * roll)
+	h.Store.DB.Crowd(fsm.MaxOutboxEvents)
+	hands(one, "new", http.StatusTooManyRequests)
+	if again := hands(one, "last", http.StatusOK); again != last {
+		t.Errorf("long after, the same again is %s, not %s", again, last)
+	}
 	wantHome(t, h, server)
 }
 

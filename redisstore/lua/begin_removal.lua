@@ -8,5 +8,6 @@ local brought = c and c.state == 'idle' and redis.call('HGET', P .. 'l:' .. c.id
 if kept > 0 then return unchanged('0') end
 if tail == '' and kept < 0 then return unchanged('1') end -- it is gone since then
 local goes = tail == '' or brought
+if not goes and now < OUTBOX_REMOVAL - kept then return unchanged('0') end -- what was begun may still be under way
 redis.call('ZADD', P .. 'event_streams', goes and int(-now) or '0', stream)
 return unchanged(goes and '1' or '0')

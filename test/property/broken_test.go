@@ -271,7 +271,9 @@ func TestHistoriesFindABrokenScript(t *testing.T) {
 	besides := slices.Concat(usual, beside, brokenAsides, brokenLetters, brokenOutbox)
 	for i, b := range slices.Concat(besides, []harness.BrokenScript{{Name: "none as much is lost"}}, brokenLost) {
 		t.Run(strings.ReplaceAll(b.Name, " ", "_"), func(t *testing.T) {
-			t.Parallel()
+			if !testing.Short() {
+				t.Parallel()
+			}
 			breaker := newBreaker(t, b)
 			broken, histories := b.Old != "", huntedHistories
 			switch {

@@ -47,6 +47,7 @@ func (s *Store) BeginRemoval(
 		}
 		switch {
 		case !there, begun && tail == "" && !since.IsZero():
+		case !begun && t.now().Before(since.Add(fsm.OutboxRemoval)): // what was begun may still be under way
 		case begun:
 			p.eventStreams[stream] = t.now()
 		default:
