@@ -144,7 +144,9 @@ func (d *Dispatcher) judge(_ context.Context, a *attempt) bool {
 		early := d.acceptEarly(a.delivery)
 		defer early.wait()
 		answer.Body = readAnswer(a.response)
-		begins = string(answer.Body[:min(len(answer.Body), fsm.MaxLetterAnswer)])
+		if d.cfg.KeepAnswers {
+			begins = string(answer.Body[:min(len(answer.Body), fsm.MaxLetterAnswer)])
+		}
 	} else {
 		begins = drain(a.response, a.cancel)
 	}

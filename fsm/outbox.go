@@ -287,8 +287,8 @@ type OutboxKey struct {
 }
 
 const (
-	// OutboxReserved is how long a key is kept whose event was never handed over, as far as is known. By then, the
-	// event has expired, if it was handed over after all.
+	// OutboxReserved is how long a key is kept whose event was never handed over, as far as is known. If it was handed
+	// over after all, it has expired by then, unless it is dead, for later, or kept for longer than by default.
 	OutboxReserved = OutboxRetention + 24*time.Hour
 	// MaxOutboxTries bounds OutboxRecord.Tries.
 	MaxOutboxTries = 20

@@ -34,7 +34,8 @@ const (
 )
 
 // idOf returns the ID of an event whose streams take events until an end, in seconds since 1970. The key and the target
-// decide all else of it. So a hand-over that is repeated leads to the same place, whatever the store has lost.
+// decide all else of it. So a hand-over that is repeated until then leads to the same place, whatever the store has
+// lost.
 func (o *Outbox) idOf(e fsm.OutboxEvent, end int64) string {
 	sum := sha256.Sum256([]byte(e.Key + "\n" + e.Target))
 	digits := hex.EncodeToString(sum[:idDigits/2])
