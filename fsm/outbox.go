@@ -287,8 +287,9 @@ type OutboxKey struct {
 }
 
 const (
-	// OutboxReserved is how long a key is kept whose event was never handed over, as far as is known. If it was handed
-	// over after all, it has expired by then, unless it is dead, for later, or kept for longer than by default.
+	// OutboxReserved is how long a key is kept whose event was never handed over, as far as is known. If the event lies
+	// in its stream after all, it is not sent any more by then, unless it is for later, or kept for longer than by
+	// default.
 	OutboxReserved = OutboxRetention + 24*time.Hour
 	// MaxOutboxTries bounds OutboxRecord.Tries.
 	MaxOutboxTries = 20

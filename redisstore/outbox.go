@@ -45,11 +45,17 @@ func (s *Store) ReserveKey(ctx context.Context, key string, k fsm.OutboxKey) (fs
 
 // KeepKey implements control.OutboxStore.
 func (s *Store) KeepKey(ctx context.Context, key, id string) error {
-	r := s.run(ctx, scriptKeepKey, s.keys.partitionOf(key), key, id)
-	if !r.yes() && r.bad == nil {
-		return fmt.Errorf("%w: an idempotency key is lost", fsm.ErrUnavailable)
+	kept, err := s.keepKey(ctx, key, id)
+	if err == nil && !kept {
+		err = fmt.Errorf("%w: an idempotency key is lost", fsm.ErrUnavailable)
 	}
-	return r.err()
+	return err
+}
+
+// keepKey says no if the key is not reserved for that event.
+func (s *Store) keepKey(ctx context.Context, key, id string) (kept bool, err error) {
+	r := s.run(ctx, scriptKeepKey, s.keys.partitionOf(key), key, id)
+	return r.yes(), r.err()
 }
 
 // expireEvents drops the events of this replica's partitions that were delivered long enough ago. The key of each goes
@@ -133,10 +139,21 @@ func (s *Store) TakeEvent(
 	if err != nil {
 		return false, err
 	}
-	took := s.run(ctx, scriptTakeEvent, s.PartitionOf(r.Consumer.Home), r.Consumer.ID, r.Epoch, r.WakeID, r.Handed,
-		e.ID, text, placeOf(e), e.Provider, e.Retention().Milliseconds(), e.DeliverAt, r.Consumer.Home, flag(replay),
-		flag(e.Released))
-	return took.yes(), took.err()
+	take := func(keyKept bool) *reply {
+		return s.run(ctx, scriptTakeEvent, s.PartitionOf(r.Consumer.Home), r.Consumer.ID, r.Epoch, r.WakeID, r.Handed,
+			e.ID, text, placeOf(e), e.Provider, e.Retention().Milliseconds(), e.DeliverAt, r.Consumer.Home,
+			flag(replay), flag(e.Released), flag(keyKept))
+	}
+	took := take(e.Key == "")
+	code := took.code(-1, 0, 1)
+	if code < 0 && took.bad == nil { // the hand-over was cut short, and its client may know of no event
+		if _, err := s.keepKey(ctx, e.Key, e.ID); err != nil { // a lost key keeps no event back
+			return false, err
+		}
+		took = take(true)
+		code = took.code(0, 1)
+	}
+	return code == 1, took.err()
 }
 
 // CancelEvent implements control.OutboxStore.

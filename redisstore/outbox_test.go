@@ -97,6 +97,38 @@ func TestAnIdempotencyKeyIsOfOneEvent(t *testing.T) {
 	}
 }
 
+// TestWhoTakesAnEventUpKeepsItsKey holds it for a hand-over that was cut short: its key was reserved, and Redis does
+// not know that the event lies in its stream.
+func TestWhoTakesAnEventUpKeepsItsKey(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	w := openWith(t, redisstore.EmptyRedis(t).URL, nil, redisstore.Options{Partitions: 4, Outbox: true})
+	w.Ownership().Replace(fsm.AllPartitions(4))
+	id := fsm.NewOutboxID(w.PartitionOf("/s"), "1")
+	must[fsm.OutboxKey](t)(w.ReserveKey(ctx, "key", fsm.OutboxKey{ID: id}))
+	sub := unordered("s")
+	if _, _, err := w.CreateSubscription(ctx, sub); err != nil {
+		t.Fatal(err)
+	}
+	wake := must[fsm.Outcome](t)(w.Link(ctx, sub, "/s", fsm.Start, "1")).Deliveries[0]
+	e := fsm.OutboxEvent{ID: id, Key: "key", CreatedAt: w.now.UnixMilli()}
+	if takes, err := w.TakeEvent(ctx, wake.Ref(), e, false); err != nil || !takes {
+		t.Fatalf("it is taken up: %t, %v", takes, err)
+	}
+	keys := must[[]string](t)(w.rdb.Keys(ctx, "rv:*key:key").Result())
+	if len(keys) != 1 {
+		t.Errorf("the keys are %q", keys)
+	}
+	for _, key := range keys {
+		if ttl, err := w.rdb.PTTL(ctx, key).Result(); err != nil || ttl != -1 {
+			t.Errorf("%s goes in %s, %v", key, ttl, err)
+		}
+	}
+	if of, err := w.EventOfKey(ctx, "key"); err != nil || of != id {
+		t.Errorf("the key is of %q, %v", of, err)
+	}
+}
+
 // TestAConfigurationIsChangedInOneStep has several replicas change it at the same time. All changes are kept, and every
 // replica follows.
 func TestAConfigurationIsChangedInOneStep(t *testing.T) {

@@ -26,7 +26,8 @@ const (
 
 // OutboxStore keeps what becomes of the events that were handed over, and their idempotency keys.
 type OutboxStore interface {
-	// ReserveKey is the transition of the same name. A key whose event is never handed over goes in time.
+	// ReserveKey is the transition of the same name. A key whose event is never handed over goes in time. TakeEvent
+	// keeps the key of an event that it takes up.
 	ReserveKey(ctx context.Context, key string, k fsm.OutboxKey) (fsm.OutboxKey, error)
 	// KeepKey keeps a reserved key for as long as its event. It is fsm.ErrUnavailable if the key is not reserved.
 	KeepKey(ctx context.Context, key, id string) error
@@ -302,6 +303,19 @@ func (o *Outbox) EventOfKey(ctx context.Context, key string) (Handed, error) {
 		return Handed{}, err
 	}
 	return o.Event(ctx, id)
+}
+
+// Find returns the event that has an ID or an idempotency key, or fsm.ErrNotFound. Events are for those who may use all
+// paths.
+func (o *Outbox) Find(ctx context.Context, q string) (Handed, error) {
+	if !principalOf(ctx).SeesAll() {
+		return Handed{}, fsm.ErrNotFound
+	}
+	h, err := o.Event(ctx, q)
+	if errors.Is(err, fsm.ErrNotFound) {
+		h, err = o.EventOfKey(ctx, q)
+	}
+	return h, err
 }
 
 // Replay hands over an event again, as a new one with a key of its own, which may be named. The old one stays. Only

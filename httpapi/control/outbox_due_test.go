@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"reveille/fsm"
@@ -14,13 +15,13 @@ import (
 	"reveille/test/ports"
 )
 
-// server has one stream, in which nothing is found or only this event, and takes appends or does not.
+// server has one stream, in which nothing is found or only this event, and takes appends or does not. It may hang.
 type server struct {
 	control.OutboxServer
-	event   fsm.OutboxEvent
-	err     error
-	refuses bool
-	took    []string
+	event          fsm.OutboxEvent
+	err            error
+	refuses, hangs bool
+	took           []string
 }
 
 func (s *server) ReadBatch(
@@ -30,7 +31,11 @@ func (s *server) ReadBatch(
 	return fsm.Batch{Events: [][]byte{text}}, errors.Join(err, s.err)
 }
 
-func (s *server) Append(_ context.Context, path, _ string, body []byte) (fsm.Offset, error) {
+func (s *server) Append(ctx context.Context, path, _ string, body []byte) (fsm.Offset, error) {
+	if s.hangs {
+		<-ctx.Done()
+		return "", ctx.Err()
+	}
 	if s.refuses {
 		return "", errors.New("nobody answers")
 	}
@@ -60,50 +65,54 @@ func TestADelayedEventIsReleasedOrLost(t *testing.T) {
 	}{
 		"it is taken":             {server{}, false, 0, fsm.OutboxPending, 1},
 		"it is taken late":        {server{refuses: true}, false, time.Hour, fsm.OutboxPending, 0},
+		"it hangs":                {server{hangs: true}, false, time.Minute, fsm.OutboxPending, 0},
 		"it cannot be read":       {server{err: errors.New("nobody answers")}, false, time.Hour, fsm.OutboxPending, 0},
 		"it is missing":           {server{err: fsm.ErrNoStream}, false, lostAfter - time.Second, fsm.OutboxPending, 0},
 		"it is missing for good":  {server{err: fsm.ErrNoStream}, false, lostAfter, fsm.OutboxDead, 0},
 		"another is in its place": {server{}, true, lostAfter, fsm.OutboxDead, 0},
 	} {
 		t.Run(strings.ReplaceAll(name, " ", "_"), func(t *testing.T) {
-			h := ports.New(t)
-			e := fsm.OutboxEvent{
-				ID: fsm.NewOutboxID(h.Store.PartitionOf(stream), "1"), CreatedAt: h.Clock().UnixMilli(),
-				DeliverAt: h.Clock().Add(time.Minute).UnixMilli(),
-			}
-			h.Store.DB.PutEvent(fsm.OutboxRecord{
-				Event: e, Stream: stream, Status: fsm.OutboxPending, DelayedUntil: time.UnixMilli(e.DeliverAt),
-			})
-			if c.server.event = e; c.other {
-				c.server.event.ID = fsm.NewOutboxID(0, "2")
-			}
-			o := &control.Outbox{
-				Control: &control.Service{Clock: h.Clock, Log: h.Logger}, Store: partial{h.Store}, Server: &c.server,
-				Writes: h.Rec, Root: "/outbox", Roll: time.Hour,
-			}
-			if o.Release(t.Context()); len(c.server.took) > 0 {
-				t.Errorf("before its time, it was appended")
-			}
-			h.Pass(time.Minute)
-			o.Release(t.Context())
-			for passed := time.Duration(0); passed < c.after; passed += time.Second {
-				h.Pass(time.Second)
+			synctest.Test(t, func(t *testing.T) {
+				h := ports.New(t)
+				e := fsm.OutboxEvent{
+					ID: fsm.NewOutboxID(h.Store.PartitionOf(stream), "1"), CreatedAt: h.Clock().UnixMilli(),
+					DeliverAt: h.Clock().Add(time.Minute).UnixMilli(),
+				}
+				h.Store.DB.PutEvent(fsm.OutboxRecord{
+					Event: e, Stream: stream, Status: fsm.OutboxPending, DelayedUntil: time.UnixMilli(e.DeliverAt),
+				})
+				if c.server.event = e; c.other {
+					c.server.event.ID = fsm.NewOutboxID(0, "2")
+				}
+				o := &control.Outbox{
+					Control: &control.Service{Clock: h.Clock, Log: h.Logger}, Store: partial{h.Store},
+					Server: &c.server, Writes: h.Rec, Root: "/outbox", Roll: time.Hour,
+				}
+				if o.Release(t.Context()); len(c.server.took) > 0 {
+					t.Errorf("before its time, it was appended")
+				}
+				h.Pass(time.Minute)
 				o.Release(t.Context())
-			}
-			kept, err := h.Store.OutboxEvent(t.Context(), e.ID)
-			if err != nil || kept.OutboxState.Status != c.want || len(c.server.took) != c.appends {
-				t.Errorf("it is %s %q after %d appends, %v",
-					kept.OutboxState.Status, kept.LastError, len(c.server.took), err)
-			}
-			if waits := !kept.DelayedUntil.IsZero(); waits == (c.appends > 0 || c.want == fsm.OutboxDead) {
-				t.Errorf("it waits: %t", waits)
-			}
-			c.server.refuses, c.server.err, c.server.event = false, nil, e
-			h.Pass(time.Minute)
-			o.Release(t.Context())
-			if again := slices.Compact(c.server.took); len(again) > 1 || len(again) == 0 && c.want != fsm.OutboxDead {
-				t.Errorf("at last, it was appended as %q", c.server.took)
-			}
+				for passed := time.Duration(0); passed < c.after; passed += time.Second {
+					h.Pass(time.Second)
+					o.Release(t.Context())
+				}
+				kept, err := h.Store.OutboxEvent(t.Context(), e.ID)
+				if err != nil || kept.OutboxState.Status != c.want || len(c.server.took) != c.appends {
+					t.Errorf("it is %s %q after %d appends, %v",
+						kept.OutboxState.Status, kept.LastError, len(c.server.took), err)
+				}
+				if waits := !kept.DelayedUntil.IsZero(); waits == (c.appends > 0 || c.want == fsm.OutboxDead) {
+					t.Errorf("it waits: %t", waits)
+				}
+				c.server.refuses, c.server.hangs, c.server.err, c.server.event = false, false, nil, e
+				h.Pass(time.Minute)
+				o.Release(t.Context())
+				again := slices.Compact(c.server.took)
+				if len(again) > 1 || len(again) == 0 && c.want != fsm.OutboxDead {
+					t.Errorf("at last, it was appended as %q", c.server.took)
+				}
+			})
 		})
 	}
 }

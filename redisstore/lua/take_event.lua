@@ -2,7 +2,8 @@
 -- ARGV[9] consumer  ARGV[10] epoch  ARGV[11] wake id  ARGV[12] handed  ARGV[13] id of the event  ARGV[14] the event as
 -- JSON, without its payload  ARGV[15] its fsm.OutboxPlace  ARGV[16] its provider  ARGV[17] its Retention, ms.
 -- ARGV[18] its DeliverAt, 0 for none  ARGV[19] its stream  ARGV[20] 1 if it is a replay  ARGV[21] 1 if it was released.
--- Returns 1 if the event is to be sent (spec.TakeEvent), otherwise 0. O(log n).
+-- ARGV[22] 1 if its idempotency key is kept (keep_key.lua).
+-- Returns 1 if the event is to be sent (spec.TakeEvent), 0 if not, or -1 if its key must be kept first. O(log n).
 local c, id = current(record, ARGV[A], ARGV[A + 1], ARGV[A + 2]), ARGV[A + 4]
 if not c or not attempt_out(c, ARGV[A + 3]) then return unchanged('0') end
 forget_expired(id)
@@ -28,6 +29,7 @@ elseif is_over and not replays or status == 'cancelled' or elsewhere then
 end
 local early = status == 'pending' and not released and tonumber(begins or '0') > now
 if replays and begins and (early or is_over and from ~= place) then return unchanged('0') end
+if fresh and ARGV[A + 13] == '0' then return unchanged('-1') end
 if fresh then keep_event(id, ARGV[A + 5], ARGV[A + 6], ARGV[A + 7], ARGV[A + 8], begins, ARGV[A + 10], '', '') end
 redis.call('HSET', key, 'consumer', c.id, 'at', place)
 if early then

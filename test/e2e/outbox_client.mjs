@@ -73,6 +73,12 @@ assert.equal(last.headers['x-webhook-provider'], 'github')
 assert.match(last.headers['x-webhook-timestamp'], /^\d{13}$/)
 assert.equal(last.body, '{"ref":"main"}')
 
+const twice = await call('POST', `/events/${replay.id}/replay`)
+assert.notEqual(twice.id, replay.id)
+await becomes(twice.id, 'delivered')
+assert.equal((await becomes(replay.id, 'delivered')).attempts, 1)
+assert.deepEqual([came.at(-1).headers['x-webhook-id'], came.at(-1).body], [twice.id, last.body])
+
 const { total } = await call('GET', '/stats')
-assert.deepEqual([total.handed_over, total.delivered, total.dead_letter], [2, 1, 1])
+assert.deepEqual([total.handed_over, total.delivered, total.dead_letter], [3, 2, 1])
 target.close()

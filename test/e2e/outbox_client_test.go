@@ -33,7 +33,7 @@ func TestAClientOfTheSpecificationNeedsNoMore(t *testing.T) {
 }
 
 // useAllResources is the client in Go: it reconfigures, hands an event over, sees it fail, finds it among the dead,
-// replays it, and looks at the statistics.
+// replays it, replays what was delivered, and looks at the statistics.
 func useAllResources(t *testing.T, api string) {
 	var healthy atomic.Bool
 	target := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -90,7 +90,7 @@ func useAllResources(t *testing.T, api string) {
 
 	var config struct{ MaxAttempts int }
 	call(http.MethodPatch, "/config", map[string]int{"maxAttempts": 2, "initialBackoffMs": 100}, &config)
-	var handed, again, replay, byKey event
+	var handed, again, replay, twice, byKey event
 	asked := map[string]any{
 		"target_url": target.URL, "event_type": "push", "provider": "github", "payload": 1, "idempotencyKey": "idk_1",
 	}
@@ -108,11 +108,15 @@ func useAllResources(t *testing.T, api string) {
 	if becomes(replay.ID, "delivered"); replay.IdempotencyKey == handed.IdempotencyKey {
 		t.Errorf("the replay is %+v", replay)
 	}
+	call(http.MethodPost, "/events/"+replay.ID+"/replay", nil, &twice)
+	if becomes(twice.ID, "delivered"); twice.ID == replay.ID {
+		t.Errorf("what is delivered is replayed as %+v", twice)
+	}
 	if call(http.MethodGet, "/idempotency/idk_1", nil, &byKey); byKey.ID != handed.ID || byKey.Status != "dead_letter" {
 		t.Errorf("by its key it is %+v", byKey)
 	}
 	var stats struct{ Total map[string]float64 }
-	if call(http.MethodGet, "/stats", nil, &stats); stats.Total["delivered"] != 1 || stats.Total["dead_letter"] != 1 {
+	if call(http.MethodGet, "/stats", nil, &stats); stats.Total["delivered"] != 2 || stats.Total["dead_letter"] != 1 {
 		t.Errorf("the statistics are %+v", stats)
 	}
 }

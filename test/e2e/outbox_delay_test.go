@@ -12,12 +12,12 @@ import (
 	"reveille/test/harness"
 )
 
-// TestAnEventWaitsForItsTime has events handed over for later. They hold up no other event, and a replica that dies has
-// none of them lost.
+// TestAnEventWaitsForItsTime has events handed over for later. They hold up no other event, and a replica that stops
+// or dies has none of them lost.
 func TestAnEventWaitsForItsTime(t *testing.T) {
 	t.Parallel()
 	root := "/" + name(t)
-	f := startFleet(t, 2, map[string]string{"REVEILLE_OUTBOX": root})
+	f := startFleet(t, 3, map[string]string{"REVEILLE_OUTBOX": root})
 	target := newOutboxTarget(t)
 	hands := func(fields string) outboxEvent {
 		t.Helper()
@@ -69,10 +69,21 @@ func TestAnEventWaitsForItsTime(t *testing.T) {
 		}
 	}
 	delivered(soonDue)
-	next := hands(`,"delay_ms":5000`)
-	delayed(next)
-	f.replicas[0].Kill()
-	delivered(next)
+	for _, ends := range []func() error{f.replicas[2].Stop, func() error { f.replicas[0].Kill(); return nil }} {
+		var next []outboxEvent
+		for range 4 {
+			next = append(next, hands(`,"delay_ms":5000`))
+		}
+		for _, event := range next {
+			delayed(event)
+		}
+		if err := ends(); err != nil {
+			t.Error(err)
+		}
+		for _, event := range next {
+			delivered(event)
+		}
+	}
 	e.event("/events/"+waits.ID, "pending")
 	e.event("/events/"+dropped.ID, "cancelled")
 	if again := e.replays(e.gateway, dropped.ID, http.StatusAccepted); again.DeliverAt != 0 {
