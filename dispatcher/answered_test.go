@@ -70,6 +70,9 @@ func TestObserversHearWhatWasAnswered(t *testing.T) {
 				if a.Remote != srv.Listener.Addr().String() || a.HTTP != protocol.http || a.TLS != protocol.tls {
 					t.Errorf("it went to %q by HTTP %q and TLS %q", a.Remote, a.HTTP, a.TLS)
 				}
+				if a.MaxAttempts != len(sub.Retry)+1 {
+					t.Errorf("it is attempt %d of %d", a.Delivery.Attempt, a.MaxAttempts)
+				}
 				if a.Exchanged < asleep || a.Waited < 0 || a.Exchanged > a.Took {
 					t.Errorf("it waited %s, and then took %s of %s", a.Waited, a.Exchanged, a.Took)
 				}
@@ -77,6 +80,19 @@ func TestObserversHearWhatWasAnswered(t *testing.T) {
 			})
 		}
 	}
+	t.Run("a wake is refused", func(t *testing.T) {
+		f, made := attempts(t, nil)
+		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			_, _ = io.WriteString(w, "over capacity")
+		}))
+		defer srv.Close()
+		f.Deliver(f.store.event(f.store.addSubscription("wakes", srv.URL), "/s/1", "0005"))
+		if a := <-made; a.Answer != "over capacity" || a.MaxAttempts != 0 {
+			t.Errorf("it is %+v", a)
+		}
+		f.stop()
+	})
 	t.Run("nobody answers", func(t *testing.T) {
 		f, made := attempts(t, nil)
 		srv := httptest.NewServer(nil)

@@ -113,6 +113,7 @@ func (a *attempt) over() fsm.Attempt {
 		Blocked: a.verdict.Blocked, Status: a.status, Class: string(a.verdict.Class), Reason: a.verdict.Reason,
 		DeliveryID: a.content.ID, Events: len(b.Events), From: b.First(), EventType: a.eventType, Bytes: bytes,
 		Repeated: a.exchange.wasRepeated(), Answer: a.answer,
+		MaxAttempts: cmp.Or(a.most, a.sub.Profile().MaxAttempts()),
 	}
 	if a.sent {
 		over.Waited, over.Exchanged = a.asked.Sub(cmp.Or(a.delivery.Asked, a.began)), a.took-a.asked.Sub(a.began)

@@ -27,6 +27,8 @@ type Attempt struct {
 	Sent bool
 	// Repeated is true if the request was sent a second time, because a reused connection had been closed.
 	Repeated bool
+	// MaxAttempts is how many attempts are made of the delivery; 0 if no number bounds them.
+	MaxAttempts int
 	// DeliveryID is the ID by which the receiver recognizes the delivery; empty if there was nothing to deliver.
 	DeliveryID string
 	// Events is the number of events in the delivery, and From the position of the first. Both are empty for a wake,

@@ -3,6 +3,7 @@ package fsm
 import (
 	"cmp"
 	"regexp"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -36,15 +37,18 @@ type LoggedAttempt struct {
 	// ID orders the entries of a subscription by the time at which they were stored. Each replica stores them at its
 	// own pace.
 	ID string
+	// Subscription is whose log it is.
+	Subscription string
 	// At is when the attempt began, by the clock of the replica that made it; Took is as in Attempt.
 	At   time.Time
 	Took time.Duration
 	// Stream is the primary stream of the Consumer.
 	Stream, Consumer string
-	// WakeID, Epoch and DeliveryID are as in the Attempt; for a wake the two IDs are the same. Attempt counts from 1.
-	WakeID, DeliveryID string
-	Epoch              int64
-	Attempt            int
+	// WakeID, Epoch, DeliveryID and MaxAttempts are as in the Attempt; for a wake the two IDs are the same. Attempt
+	// counts from 1.
+	WakeID, DeliveryID   string
+	Epoch                int64
+	Attempt, MaxAttempts int
 	// Result is a text of AttemptResult; a later version may have others.
 	Result string
 	// Status, Class, Reason, Events, Bytes and From are as in Attempt.
@@ -66,8 +70,9 @@ func LoggedAttemptOf(a Attempt, answers DeliveryLog) LoggedAttempt {
 	}
 	a.Answer = strings.ToValidUTF8(a.Answer[:min(len(a.Answer), MaxLetterAnswer)], "")
 	return LoggedAttempt{
-		At: a.Began, Took: a.Took, Stream: a.Delivery.Primary, Consumer: a.Delivery.Consumer, WakeID: a.Delivery.WakeID,
-		Epoch: a.Delivery.Epoch, DeliveryID: cmp.Or(a.DeliveryID, a.Delivery.WakeID), Attempt: a.Delivery.Attempt,
+		Subscription: a.Delivery.Subscription, At: a.Began, Took: a.Took, Stream: a.Delivery.Primary,
+		Consumer: a.Delivery.Consumer, WakeID: a.Delivery.WakeID, Epoch: a.Delivery.Epoch,
+		DeliveryID: cmp.Or(a.DeliveryID, a.Delivery.WakeID), Attempt: a.Delivery.Attempt, MaxAttempts: a.MaxAttempts,
 		Result: a.Result.String(), Status: a.Status,
 		Class: a.Class, Reason: a.Reason[:min(len(a.Reason), MaxReason)], Events: a.Events,
 		Bytes: a.Bytes, From: a.From, Waited: a.Waited, Exchanged: a.Exchanged, Remote: a.Remote, HTTP: a.HTTP,
@@ -81,7 +86,38 @@ var logID = regexp.MustCompile(`^[1-9][0-9]{0,17}-[0-9]{1,18}$`)
 // ValidLogID says whether a text can be the ID of a LoggedAttempt.
 func ValidLogID(id string) bool { return logID.MatchString(id) }
 
-// CompareLogIDs orders entries, also of several subscriptions, by when they were stored.
+// LogPlace is a place in the delivery log of a subscription: before the entry with an ID, or at the end without one.
+// What was stored before Since is not read from there.
+type LogPlace struct {
+	Subscription Subscription
+	Before       string
+	Since        time.Time
+}
+
+// PlaceIn returns where the log of a subscription goes on behind an entry, in the order of CompareLogged. A log that
+// sorts later may still have an entry with the same ID. Without an ID, the entry is before all others.
+func (a LoggedAttempt) PlaceIn(sub Subscription) LogPlace {
+	if a.ID == "" || sub.ID <= a.Subscription {
+		return LogPlace{Subscription: sub, Before: a.ID}
+	}
+	at, n, _ := strings.Cut(a.ID, "-")
+	number, _ := strconv.ParseUint(n, 10, 64)
+	return LogPlace{Subscription: sub, Before: at + "-" + strconv.FormatUint(number+1, 10)}
+}
+
+// LogMillis is when an entry was stored, in milliseconds since 1970; 0 if the ID is none.
+func LogMillis(id string) int64 {
+	at, _, _ := strings.Cut(id, "-")
+	millis, _ := strconv.ParseInt(at, 10, 64)
+	return millis
+}
+
+// CompareLogged orders the entries of several logs: the latest comes first.
+func CompareLogged(a, b LoggedAttempt) int {
+	return cmp.Or(CompareLogIDs(b.ID, a.ID), cmp.Compare(a.Subscription, b.Subscription))
+}
+
+// CompareLogIDs orders entries by when they were stored.
 func CompareLogIDs(a, b string) int {
 	ofA, nA, _ := strings.Cut(a, "-")
 	ofB, nB, _ := strings.Cut(b, "-")

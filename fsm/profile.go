@@ -104,5 +104,13 @@ func ParseProfile(text string) (Profile, error) {
 	}, nil
 }
 
+// MaxAttempts is how many attempts are made of a delivery; 0 if no number bounds them.
+func (p Profile) MaxAttempts() int {
+	if len(p.Delays) == 0 {
+		return 0
+	}
+	return len(p.Delays) + 1
+}
+
 // Last says whether a failed attempt is the last: nothing is retried after it.
-func (p Profile) Last(attempt int) bool { return len(p.Delays) > 0 && attempt > len(p.Delays) }
+func (p Profile) Last(attempt int) bool { return p.MaxAttempts() > 0 && attempt >= p.MaxAttempts() }

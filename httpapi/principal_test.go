@@ -11,6 +11,7 @@ import (
 
 	"reveille/fsm"
 	"reveille/fsm/spec"
+	"reveille/httpapi/control"
 	"reveille/httpapi/web"
 	"reveille/test/ports"
 )
@@ -106,7 +107,8 @@ func asksOf(letter string) asks {
 		rest: []string{quoted("%s:%%2F%[1]s%%2F0"), quoted("%s:%%2F%[1]s%%2F0:9")},
 		queries: []string{
 			"", "subscription=" + hidden, quoted("stream=/%s/0"), "watched=true", "failing=true", "limit=1",
-			"status=dead", "subscription_id=" + hiddenOJ,
+			"status=dead", "subscription_id=" + hiddenOJ, "q=" + hidden, "q=/" + hidden + "/0", "q=" + letter,
+			"q=" + hiddenEv, "q=w_" + hidden, quoted("q=%s:%%252F%[1]s%%252F0"),
 		},
 		bodies: []string{
 			"", `{}`, `{"webhook":"https://w.example/hook","mode":"push","events":["x"]}`,
@@ -311,5 +313,28 @@ func TestAnIDThatIsTakenOutsideThePaths(t *testing.T) {
 	}
 	if rows := ports.RowsOf(h.Operator("GET", "/api/v1/dead-letters", ""), "dead_letters"); len(rows) != 3 {
 		t.Errorf("there are %d dead letters", len(rows))
+	}
+}
+
+// TestEventsAreFoundByThoseWhoSeeAll holds that a search by another principal finds none.
+func TestEventsAreFoundByThoseWhoSeeAll(t *testing.T) {
+	h := newHarness(t, func(c *Config) {
+		c.Outbox, c.OutboxServer = "/outbox", struct{ control.OutboxServer }{}
+	})
+	event := fsm.OutboxEvent{ID: fsm.NewOutboxID(0, "1"), Key: "key-1", CreatedAt: h.Clock().UnixMilli()}
+	h.Store.DB.PutEvent(fsm.OutboxRecord{Event: event, Stream: "/outbox/t/0", Status: fsm.OutboxPending})
+	if _, err := h.Store.ReserveKey(t.Context(), event.Key, fsm.OutboxKey{ID: event.ID}); err != nil {
+		t.Fatal(err)
+	}
+	only, _ := fsm.ParsePattern("/outbox/**")
+	for _, q := range []string{event.ID, event.Key} {
+		h.svc.permit = permit
+		if a := h.Operator(http.MethodGet, "/api/v1/find?q="+q, ""); a.Status != http.StatusOK {
+			t.Errorf("%s: %d %s", q, a.Status, a.Text)
+		}
+		h.svc.permit = func(_ *http.Request, needed fsm.Role) (fsm.Principal, error) {
+			return fsm.Principal{Name: "acme", Roles: []fsm.Role{needed}, Paths: []fsm.Pattern{only}}, nil
+		}
+		h.Want(h.Operator(http.MethodGet, "/api/v1/find?q="+q, ""), 404, fsm.CodeNotFound, "nothing that is known")
 	}
 }

@@ -36,7 +36,8 @@ func (s *Service) resources() []web.Resource {
 	return append(table, (&operator.Face{
 		Control: s.control, Offsets: s.cfg.Upstream, Health: s.cfg.Health,
 		Bodies: s.bodies, WriteTimeout: operatorWriteTimeout, Ready: s.cfg.Ready, MetricsPage: s.cfg.MetricsPage,
-		DeliveryLog: s.cfg.DeliveryLog, Version: s.cfg.Version, LogLevel: s.cfg.LogLevel, Pprof: s.cfg.Pprof,
+		DeliveryLog: s.cfg.DeliveryLog, Outbox: s.outbox, Version: s.cfg.Version, LogLevel: s.cfg.LogLevel,
+		Pprof: s.cfg.Pprof,
 	}).Resources()...)
 }
 

@@ -258,26 +258,40 @@ func oldestLogged(now time.Time) string { return strconv.FormatInt(now.Add(-logA
 
 // LoggedAttempts implements control.Store.
 func (s *Store) LoggedAttempts(
-	ctx context.Context, sub fsm.Subscription, before string, most int,
-) ([]fsm.LoggedAttempt, error) {
-	now, err := s.now(ctx)
-	if err != nil {
-		return nil, err
+	ctx context.Context, places []fsm.LogPlace, most int,
+) ([][]fsm.LoggedAttempt, error) {
+	pipe, now := s.rdb.Pipeline(), s.draw().Now
+	clock := (*redis.TimeCmd)(nil)
+	if now.IsZero() {
+		clock = pipe.Time(ctx)
 	}
-	from := "+"
-	if before != "" {
-		from = "(" + before
+	cmds := make([]*redis.XMessageSliceCmd, len(places))
+	for i, p := range places {
+		from, to := "+", "-"
+		if p.Before != "" {
+			from = "(" + p.Before
+		}
+		if !p.Since.IsZero() {
+			to = strconv.FormatInt(p.Since.UnixMilli(), 10)
+		}
+		key := s.keys.deliveryLog(p.Subscription.ID, p.Subscription.Generation)
+		cmds[i] = pipe.XRevRangeN(ctx, key, from, to, int64(most))
 	}
-	entries, err := s.rdb.XRevRangeN(ctx, s.keys.deliveryLog(sub.ID, sub.Generation), from, oldestLogged(now),
-		int64(most)).Result()
-	if err = wrap(err); err != nil {
-		return nil, err
+	if _, err := pipe.Exec(ctx); err != nil {
+		return nil, wrap(err)
 	}
-	list := make([]fsm.LoggedAttempt, len(entries))
-	for i, e := range entries {
-		list[i] = readLogged(sub.ID, e)
+	if clock != nil {
+		now = clock.Val()
 	}
-	return list, nil
+	lists, oldest := make([][]fsm.LoggedAttempt, len(places)), now.Add(-logAge).UnixMilli()
+	for i, cmd := range cmds {
+		for _, e := range cmd.Val() {
+			if fsm.LogMillis(e.ID) >= oldest {
+				lists[i] = append(lists[i], readLogged(places[i].Subscription.ID, e))
+			}
+		}
+	}
+	return lists, nil
 }
 
 // writeLogged returns the fields of an entry. Every entry has the same fields, so Redis stores their names once for a
@@ -294,7 +308,7 @@ func writeLogged(sub string, a fsm.LoggedAttempt) []any {
 		"t", a.At.UnixMicro(), "d", a.Took.Microseconds(), "s", a.Stream, "c", consumer, "w", a.WakeID, "e", a.Epoch,
 		"i", delivery, "a", a.Attempt, "r", a.Result, "h", a.Status, "k", a.Class, "y", a.Reason, "n", a.Events,
 		"b", a.Bytes, "f", string(a.From), "q", a.Waited.Microseconds(), "x", a.Exchanged.Microseconds(),
-		"m", a.Remote, "v", a.HTTP, "l", a.TLS, "o", a.Answer,
+		"m", a.Remote, "v", a.HTTP, "l", a.TLS, "o", a.Answer, "z", a.MaxAttempts,
 	}
 }
 
@@ -303,9 +317,10 @@ func readLogged(sub string, e redis.XMessage) fsm.LoggedAttempt {
 	text := func(field string) string { s, _ := e.Values[field].(string); return s }
 	number := func(field string) int64 { n, _ := strconv.ParseInt(text(field), 10, 64); return n }
 	a := fsm.LoggedAttempt{
-		ID: e.ID, At: time.UnixMicro(number("t")), Took: time.Duration(number("d")) * time.Microsecond,
-		Stream: text("s"), Consumer: text("c"), WakeID: text("w"), Epoch: number("e"), DeliveryID: text("i"),
-		Attempt: int(number("a")), Result: text("r"), Status: int(number("h")),
+		ID: e.ID, Subscription: sub, At: time.UnixMicro(number("t")),
+		Took: time.Duration(number("d")) * time.Microsecond, Stream: text("s"), Consumer: text("c"), WakeID: text("w"),
+		Epoch: number("e"), DeliveryID: text("i"),
+		Attempt: int(number("a")), MaxAttempts: int(number("z")), Result: text("r"), Status: int(number("h")),
 		Class: text("k"), Reason: text("y"), Events: int(number("n")),
 		Bytes: int(number("b")), From: fsm.Offset(text("f")),
 		Waited:    time.Duration(number("q")) * time.Microsecond,

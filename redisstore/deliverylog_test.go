@@ -79,11 +79,15 @@ func (l *logging) write(t *testing.T) {
 	}
 }
 
+func places(sub fsm.Subscription, before string) []fsm.LogPlace {
+	return []fsm.LogPlace{{Subscription: sub, Before: before}}
+}
+
 // logged returns the numbers of the attempts that the log has, page by page, the latest first.
 func (l *logging) logged(t *testing.T, sub fsm.Subscription, atATime int) (numbers []int) {
 	t.Helper()
 	for before := ""; ; {
-		page := must[[]fsm.LoggedAttempt](t)(l.LoggedAttempts(t.Context(), sub, before, atATime))
+		page := must[[][]fsm.LoggedAttempt](t)(l.LoggedAttempts(t.Context(), places(sub, before), atATime))[0]
 		if len(page) > atATime {
 			t.Fatalf("%d come at a time, want %d", len(page), atATime)
 		}
@@ -118,7 +122,8 @@ func TestTheDeliveryLogOnEveryKindOfRedis(t *testing.T) {
 			whole := attempt(subs[0], 4, fsm.AttemptFailed)
 			whole.Status, whole.Class, whole.Reason = 500, "server_error", strings.Repeat("x", fsm.MaxReason+1)
 			whole.Waited, whole.Exchanged = 34*time.Microsecond, 1200*time.Microsecond
-			whole.Remote, whole.HTTP, whole.TLS, whole.Answer = "192.0.2.7:443", "1.1", "1.3", "over\ncapacity"
+			whole.MaxAttempts, whole.Answer = 9, "over\ncapacity"
+			whole.Remote, whole.HTTP, whole.TLS = "192.0.2.7:443", "1.1", "1.3"
 			wake := attempt(subs[0], 5, fsm.AttemptAccepted)
 			wake.DeliveryID, wake.Events, wake.From = wake.Delivery.WakeID, 0, ""
 			wake.Answer = "of a 2xx"
@@ -126,7 +131,7 @@ func TestTheDeliveryLogOnEveryKindOfRedis(t *testing.T) {
 			l.outcomes.Attempted(whole)
 			l.outcomes.Attempted(wake)
 			l.write(t)
-			kept := must[[]fsm.LoggedAttempt](t)(l.LoggedAttempts(t.Context(), subs[0], "", 2))
+			kept := must[[][]fsm.LoggedAttempt](t)(l.LoggedAttempts(t.Context(), places(subs[0], ""), 2))[0]
 			for i, a := range []fsm.Attempt{wake, whole} {
 				want := fsm.LoggedAttemptOf(a, fsm.LogFailures)
 				if want.ID = kept[i].ID; !reflect.DeepEqual(kept[i], want) {
@@ -145,6 +150,14 @@ func TestTheDeliveryLogOnEveryKindOfRedis(t *testing.T) {
 					if got := l.logged(t, sub, atATime); !slices.Equal(got, want) {
 						t.Errorf("%s, %d at a time: %v, want %v", sub.ID, atATime, got, want)
 					}
+				}
+			}
+			several := slices.Concat(places(subs[3], ""), places(subs[0], ""), places(fsm.Subscription{ID: "none"}, ""),
+				places(subs[7], ""))
+			lists := must[[][]fsm.LoggedAttempt](t)(l.LoggedAttempts(t.Context(), several, 4))
+			for i, want := range []int{3, 4, 0, 3} {
+				if len(lists[i]) != want || want > 0 && lists[i][0].Subscription != several[i].Subscription.ID {
+					t.Errorf("of several logs, the list %d is %+v", i, lists[i])
 				}
 			}
 			for _, sub := range subs {

@@ -33,6 +33,7 @@ type cli struct {
 	since, until, from, to                       string
 	limit                                        int
 	watched, wait, failed, failing, all, details bool
+	follow                                       bool
 
 	code, class                      string
 	secret, signature, id, timestamp string
@@ -162,18 +163,19 @@ var commands = []command{
 		run: (*cli).letters,
 	},
 	{
-		name: "deliveries", args: "SUBSCRIPTION",
-		does:  "list the latest delivery attempts of a subscription, whether or not they failed",
-		least: 1, most: 1,
+		name: "deliveries", args: "[SUBSCRIPTION]",
+		does: "list the latest delivery attempts, of all subscriptions or of one", most: 1,
 		about: "RESULT is accepted or done (a 2xx), failed (to be retried), retired (a 410: see resume), dead (not " +
 			"tried again:\nsee dead-letters) or abandoned (the replica stopped before there was an answer). DELIVERY " +
-			"is the id that the receiver\ngot, BYTES the size of the body. About the latest thousand are kept, for a " +
-			"week; REVEILLE_DELIVERY_LOG says which.\n--details also shows where a request went, how long it took " +
-			"and what was answered.",
+			"is the id that the receiver\ngot, BYTES the size of the body. About the latest thousand of a " +
+			"subscription are kept, for a week; REVEILLE_DELIVERY_LOG\nsays which. --details also shows where a " +
+			"request went, how long it took and what was answered. --follow shows attempts\nas they come, the " +
+			"latest at the bottom, until it is interrupted.",
 		flags: func(c *cli, f *flag.FlagSet) {
 			pages(c, f)
 			f.BoolVar(&c.failed, "failed", false, "only those that failed, or are retired or dead")
 			f.BoolVar(&c.details, "details", false, "show all that is kept of each")
+			f.BoolVar(&c.follow, "follow", false, "go on with new ones as they come; with --output json, one a line")
 			f.StringVar(&c.stream, "stream", "", "only those of the stream at this `path`")
 			f.StringVar(&c.code, "status", "", "only those answered with this `status`, such as 503 or 5xx")
 			f.StringVar(&c.class, "class", "", "only those that failed with this `class`, such as timeout")
@@ -183,6 +185,13 @@ var commands = []command{
 			f.StringVar(&c.until, "until", "", "only those before this `time`, which is said likewise")
 		},
 		run: (*cli).deliveries,
+	},
+	{
+		name: "find", args: "ID", does: "show what has an id, of whatever kind, or the consumers of a stream",
+		about: "It finds subscriptions, consumers, deliveries, wakes, dead letters, replays under way, events for " +
+			"direct delivery and\ntheir idempotency keys. A delivery or a wake is found while the delivery log has " +
+			"an attempt of it, a delivery\nalso while its dead letter is kept.",
+		least: 1, most: 1, flags: asks, run: (*cli).find,
 	},
 	{
 		name: "replay", args: "[SUBSCRIPTION STREAM|cancel]",

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"reveille/dispatcher/format"
+	"reveille/fsm"
 )
 
 // operatorPort answers requests of the operator's API by what stands here for their method and target, and notes them.
@@ -222,7 +223,8 @@ dead since     2026-11-21T15:04:00Z
 			"GET /api/v1/subscriptions/orders/deliveries?limit=3&result=failed%2Cretired%2Cdead&" +
 				"since=2026-11-21T13%3A50%3A00Z&stream=%2Fa",
 			`{"deliveries":[{"id":"1764167412345-0","at":"2026-11-21T15:19:58.25Z","stream":"/a",
-			"wake_id":"w_1","delivery_id":"evt_ab_7","attempt":2,"result":"failed","status_code":503,
+			"subscription_id":"orders","wake_id":"w_1","delivery_id":"evt_ab_7","attempt":2,"max_attempts":9,
+			"result":"failed","status_code":503,
 			"class":"unavailable","reason":"status 503","took_ms":12.345,"events":1,"bytes":312},
 			{"id":"1764167412344-0","at":"2026-11-21T15:18:00Z","stream":"/a","wake_id":"w_1",
 			"delivery_id":"evt_ab_7","attempt":1,"result":"failed","class":"timeout","reason":"timeout\u001b[31m",
@@ -231,7 +233,7 @@ dead since     2026-11-21T15:04:00Z
 			"result":"dead","class":"too_large","reason":"too large","took_ms":0.01}],"next":"x"}`,
 			`
 AT                    STREAM  DELIVERY  ATTEMPT  RESULT  STATUS  TOOK    EVENTS  BYTES  REASON
-2026-11-21T15:19:58Z  /a      evt_ab_7  2        failed  503     12.3ms  1       312    status 503
+2026-11-21T15:19:58Z  /a      evt_ab_7  2 of 9   failed  503     12.3ms  1       312    status 503
 2026-11-21T15:18:00Z  /a      evt_ab_7  1        failed          30s     1       312    timeout?[31m
 2026-11-21T15:17:00Z  /a      w_0       1        dead            0s                     too large
 
@@ -242,27 +244,29 @@ There is more: reveille deliveries orders --stream /a --since 2026-11-21T13:50:0
 			"all of delivery attempts", "deliveries orders --details --status 5xx --class unavailable --id evt_ab_7",
 			"GET /api/v1/subscriptions/orders/deliveries?class=unavailable&id=evt_ab_7&limit=100&status=5xx",
 			`{"deliveries":[{"id":"1764167412345-0","at":"2026-11-21T15:19:58.25Z","stream":"/a",
-			"wake_id":"w_1","delivery_id":"evt_ab_7","attempt":2,"result":"failed","status_code":503,
+			"subscription_id":"orders","wake_id":"w_1","delivery_id":"evt_ab_7","attempt":2,"result":"failed",
+			"status_code":503,
 			"class":"unavailable","reason":"status 503","took_ms":12.345,"events":1,"bytes":312,
 			"waited_ms":0.4,"exchange_ms":11.9,"remote_address":"192.0.2.7:443","http_version":"1.1",
 			"tls_version":"1.3","response_body":"<h1>Over\u001b[31m capacity</h1>\nagain"},
 			{"id":"1764167412344-0","at":"2026-11-21T15:18:00Z","stream":"/a","wake_id":"w_2","attempt":1,
 			"result":"dead","class":"too_large","reason":"too large","took_ms":0.01}],"next":"x"}`,
 			`
-at        2026-11-21T15:19:58.25Z
-stream    /a
-delivery  evt_ab_7
-attempt   2
-result    failed
-class     unavailable
-reason    status 503
-took      12.3ms
-sent      312 bytes, 1 event
-to        192.0.2.7:443, HTTP 1.1, TLS 1.3
-waited    400µs
-exchange  11.9ms
-status    503
-answer    <h1>Over?[31m capacity</h1>?again
+at            2026-11-21T15:19:58.25Z
+subscription  orders
+stream        /a
+delivery      evt_ab_7
+attempt       2
+result        failed
+class         unavailable
+reason        status 503
+took          12.3ms
+sent          312 bytes, 1 event
+to            192.0.2.7:443, HTTP 1.1, TLS 1.3
+waited        400µs
+exchange      11.9ms
+status        503
+answer        <h1>Over?[31m capacity</h1>?again
 
 at        2026-11-21T15:18:00Z
 stream    /a
@@ -277,10 +281,52 @@ There is more: reveille deliveries orders --status 5xx --class unavailable --id 
 `,
 		},
 		{
+			"delivery attempts of all", "deliveries --status 503 --limit 1",
+			"GET /api/v1/deliveries?limit=1&status=503",
+			`{"deliveries":[{"id":"1764167412345-0","at":"2026-11-21T15:19:58.25Z","stream":"/a","wake_id":"w_1",
+			"subscription_id":"orders","attempt":2,"result":"failed","status_code":503,"reason":"status 503",
+			"took_ms":12.345}],"next":"x"}`, `
+AT                    SUBSCRIPTION  STREAM  DELIVERY  ATTEMPT  RESULT  STATUS  TOOK    REASON
+2026-11-21T15:19:58Z  orders        /a      w_1       2        failed  503     12.3ms  status 503
+
+There is more: reveille deliveries --status 503 --limit 1 --cursor x
+`,
+		},
+		{
+			"what has an id", "find evt_ab_7", "GET /api/v1/find?q=evt_ab_7",
+			`{"found":[{"kind":"delivery","id":"evt_ab_7","subscription_id":"orders","stream":"/a",
+			"consumer_id":"orders:%2Fa","state":"waits","next_attempt_at":"2026-11-21T15:21:00Z",
+			"blocked":{"reason":"paused","by":"operator"},"reason":"status 503",
+			"attempts":[{"id":"1764167412345-0","at":"2026-11-21T15:19:58.25Z","stream":"/a","wake_id":"w_1",
+			"delivery_id":"evt_ab_7","attempt":2,"max_attempts":9,"result":"failed","status_code":503,
+			"reason":"status 503","took_ms":12.345,"events":1,"bytes":312}]},
+			{"kind":"dead_letter","id":"dl_1_2","subscription_id":"o r","stream":"/a",
+			"reason":"a\u001b[31m"}],"as_of":"2026-11-21T15:20:00Z"}`, `
+delivery      evt_ab_7
+subscription  orders
+stream        /a
+consumer      orders:%2Fa
+state         waits
+next attempt  2026-11-21T15:21:00Z, in 1m0s
+blocked       ` + fsm.BlockedPaused.Rule().Says + `; ended by ` + fsm.BlockedPaused.Rule().Ends + `
+last error    status 503
+more          reveille deliveries orders --id evt_ab_7 --details
+
+AT                    STREAM  DELIVERY  ATTEMPT  RESULT  STATUS  TOOK    EVENTS  BYTES  REASON
+2026-11-21T15:19:58Z  /a      evt_ab_7  2 of 9   failed  503     12.3ms  1       312    status 503
+
+dead letter   dl_1_2
+subscription  o r
+stream        /a
+last error    a?[31m
+more          reveille dead-letters dl_1_2
+`,
+		},
+		{
 			"no delivery attempts", "deliveries orders --until 2026-11-21T14:20:00Z",
 			"GET /api/v1/subscriptions/orders/deliveries?limit=100&until=2026-11-21T14%3A20%3A00Z",
 			`{"deliveries":[]}`, `
-AT  STREAM  DELIVERY  ATTEMPT  RESULT  STATUS  TOOK  EVENTS  BYTES  REASON
+AT  SUBSCRIPTION  STREAM  DELIVERY  ATTEMPT  RESULT  STATUS  TOOK  EVENTS  BYTES  REASON
 `,
 		},
 		{
@@ -745,7 +791,9 @@ func TestWrongCommandLines(t *testing.T) {
 		{"status x", "usage: reveille status"},
 		{"resume", "usage:"},
 		{"retry a b", "usage: reveille retry"},
-		{"deliveries", "usage: reveille deliveries [flags] SUBSCRIPTION"},
+		{"deliveries a b", "usage: reveille deliveries [flags] [SUBSCRIPTION]"},
+		{"deliveries --follow --cursor x", "it takes no --cursor"},
+		{"find", "usage: reveille find [flags] ID"},
 		{"deliveries a --since -1h", `--since "-1h": expected how long ago`},
 		{"pause", "usage:"},
 		{"rotate-secret", "usage:"},

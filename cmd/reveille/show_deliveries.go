@@ -13,18 +13,21 @@ import (
 
 // shownDelivery is a delivery attempt in the operator's API, with the fields that the commands show.
 type shownDelivery struct {
-	At         time.Time `json:"at"`
-	Stream     string    `json:"stream"`
-	WakeID     string    `json:"wake_id"`
-	DeliveryID string    `json:"delivery_id"`
-	Attempt    int       `json:"attempt"`
-	Result     string    `json:"result"`
-	StatusCode int       `json:"status_code"`
-	Class      string    `json:"class"`
-	Reason     string    `json:"reason"`
-	TookMS     float64   `json:"took_ms"`
-	Events     int       `json:"events"`
-	Bytes      int       `json:"bytes"`
+	ID           string    `json:"id"`
+	Subscription string    `json:"subscription_id"`
+	At           time.Time `json:"at"`
+	Stream       string    `json:"stream"`
+	WakeID       string    `json:"wake_id"`
+	DeliveryID   string    `json:"delivery_id"`
+	Attempt      int       `json:"attempt"`
+	MaxAttempts  int       `json:"max_attempts"`
+	Result       string    `json:"result"`
+	StatusCode   int       `json:"status_code"`
+	Class        string    `json:"class"`
+	Reason       string    `json:"reason"`
+	TookMS       float64   `json:"took_ms"`
+	Events       int       `json:"events"`
+	Bytes        int       `json:"bytes"`
 
 	WaitedMS   float64 `json:"waited_ms"`
 	ExchangeMS float64 `json:"exchange_ms"`
@@ -41,38 +44,52 @@ func (c *cli) deliveries(ctx context.Context, args []string) error {
 	if err := c.span(); err != nil {
 		return err
 	}
+	list, more := "/api/v1/deliveries", "deliveries"
+	if len(args) > 0 {
+		list, more = subscriptionsPath+"/"+url.PathEscape(args[0])+"/deliveries", more+" "+shellWord(args[0])
+	}
+	path := c.list(list, [2]string{"stream", c.stream},
+		[2]string{"result", when(c.failed, failedResults)}, [2]string{"status", c.code},
+		[2]string{"class", c.class}, [2]string{"id", c.id},
+		[2]string{"since", c.since}, [2]string{"until", c.until})
+	if c.follow {
+		return c.followDeliveries(ctx, path)
+	}
 	var body struct {
 		Deliveries []shownDelivery `json:"deliveries"`
 		Next       string          `json:"next"`
 	}
-	path := c.list(subscriptionsPath+"/"+url.PathEscape(args[0])+"/deliveries", [2]string{"stream", c.stream},
-		[2]string{"result", when(c.failed, failedResults)}, [2]string{"status", c.code},
-		[2]string{"class", c.class}, [2]string{"id", c.id},
-		[2]string{"since", c.since}, [2]string{"until", c.until})
 	if printed, err := c.ask(ctx, http.MethodGet, path, nil, &body); printed || err != nil {
 		return err
 	}
+	if !c.details || len(body.Deliveries) == 0 {
+		return c.rows(attemptRows(body.Deliveries, len(args) == 0), more, body.Next)
+	}
 	for i, d := range body.Deliveries {
-		if !c.details {
-			break
-		}
 		if err := c.delivery(d, i == 0); err != nil {
 			return err
 		}
 	}
-	if c.details && len(body.Deliveries) > 0 {
-		return c.more("deliveries "+args[0], body.Next)
-	}
+	return c.more(more, body.Next)
+}
+
+// attemptRows is a table of delivery attempts, of one subscription or of all.
+func attemptRows(list []shownDelivery, ofAll bool) [][]string {
 	rows := [][]string{{
-		"AT", "STREAM", "DELIVERY", "ATTEMPT", "RESULT", "STATUS", "TOOK", "EVENTS", "BYTES", "REASON",
+		"AT", "SUBSCRIPTION", "STREAM", "DELIVERY", "ATTEMPT", "RESULT", "STATUS", "TOOK", "EVENTS", "BYTES", "REASON",
 	}}
-	for _, d := range body.Deliveries {
+	for _, d := range list {
 		rows = append(rows, []string{
-			stamp(d.At), d.Stream, cmp.Or(d.DeliveryID, d.WakeID), fmt.Sprint(d.Attempt), d.Result,
+			stamp(d.At), when(ofAll, d.Subscription), d.Stream, cmp.Or(d.DeliveryID, d.WakeID), d.number(), d.Result,
 			some(d.StatusCode), tookOf(d.TookMS), some(d.Events), some(d.Bytes), d.Reason,
 		})
 	}
-	return c.rows(rows, "deliveries "+args[0], body.Next)
+	return rows
+}
+
+// number says which attempt of its delivery it is.
+func (d shownDelivery) number() string {
+	return fmt.Sprint(d.Attempt) + when(d.MaxAttempts > 0, fmt.Sprint(" of ", d.MaxAttempts))
 }
 
 // delivery shows all that is kept of an attempt.
@@ -82,9 +99,10 @@ func (c *cli) delivery(d shownDelivery, first bool) error {
 	}
 	return c.fields([][]string{
 		{"at", d.At.UTC().Format(time.RFC3339Nano)},
+		{"subscription", d.Subscription},
 		{"stream", d.Stream},
 		{"delivery", cmp.Or(d.DeliveryID, d.WakeID)},
-		{"attempt", fmt.Sprint(d.Attempt)},
+		{"attempt", d.number()},
 		{"result", d.Result},
 		{"class", d.Class},
 		{"reason", d.Reason},

@@ -101,27 +101,3 @@ func (s *Service) Test(ctx context.Context, id string) (t fsm.TestDelivery, err 
 		zap.String("reason", t.Failure))
 	return t, nil
 }
-
-// AttemptsAtATime bounds the entries of a delivery log that one call of the store returns.
-const AttemptsAtATime = 200
-
-// ListAttempts calls a function with the entries of a subscription's delivery log that are older than before, the
-// latest first. It ends when the function returns false, or after as many entries as most says.
-func (s *Service) ListAttempts(
-	ctx context.Context, sub fsm.Subscription, before string, most int, f func(fsm.LoggedAttempt) bool,
-) error {
-	for more := true; more && most > 0; {
-		n := min(AttemptsAtATime, most)
-		list, err := s.View.LoggedAttempts(ctx, sub, before, n)
-		if err != nil {
-			return err
-		}
-		for _, a := range list {
-			if before = a.ID; !f(a) {
-				return nil
-			}
-		}
-		more, most = len(list) == n, most-n
-	}
-	return nil
-}

@@ -3,6 +3,7 @@ package control
 import (
 	"context"
 	"errors"
+	"strings"
 
 	"go.uber.org/zap"
 
@@ -97,6 +98,14 @@ func (s *Service) ReplayID(q fsm.ReplayQueue) string {
 		return replayPrefix + id[len(fsm.LetterPrefix):]
 	}
 	return id
+}
+
+// PartitionOfReplay returns the partition of the span that the ID of a replay names. ok is false if the text is no such
+// ID.
+func (s *Service) PartitionOfReplay(id string) (partition int, ok bool) {
+	rest, ok := strings.CutPrefix(id, replayPrefix)
+	letter, err := fsm.ParseLetterID(fsm.LetterPrefix+rest, s.View.Partitions())
+	return letter.Partition, ok && err == nil
 }
 
 // queuesAtATime bounds the replay queues that one call of the store lists.

@@ -80,10 +80,9 @@ type foundStore interface {
 	// RetryDelivery makes the transition RetryEndpoint, then Retry on one consumer of the subscription. It makes none
 	// if that consumer is in another wake. It says whether an attempt has waited.
 	RetryDelivery(ctx context.Context, sub fsm.Subscription, r fsm.DeliveryRef) (waited bool, err error)
-	// LoggedAttempts returns the latest entries of a subscription's delivery log that are older than the entry with the
-	// ID before. The latest comes first, and most is the largest number of entries. An empty before begins with the
-	// latest entry. The log is kept until the subscription is deleted.
-	LoggedAttempts(ctx context.Context, sub fsm.Subscription, before string, most int) ([]fsm.LoggedAttempt, error)
+	// LoggedAttempts returns, for each of some places, the latest entries before it, the latest first. The largest
+	// number of entries for a place is most. A log is kept until its subscription is deleted.
+	LoggedAttempts(ctx context.Context, places []fsm.LogPlace, most int) ([][]fsm.LoggedAttempt, error)
 }
 
 // LetterStore keeps dead letters, in the partitions of their consumers.

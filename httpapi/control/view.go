@@ -78,6 +78,13 @@ func (v *View) Subscriptions(ctx context.Context) (all []fsm.Subscription, loade
 	}), catalog.Loaded()
 }
 
+// Matching returns the subscriptions whose patterns match a stream, as this replica knows them.
+func (v *View) Matching(ctx context.Context, path string) []fsm.Subscription {
+	return seen(ctx, v.store.Catalog().Match(path), func(sub fsm.Subscription) bool {
+		return principalOf(ctx).SeesPattern(sub.Pattern)
+	})
+}
+
 // seesSubscription says whether this replica knows the subscription of an ID, and the principal sees it.
 func (v *View) seesSubscription(ctx context.Context, id string) bool {
 	_, there := v.Subscription(ctx, id)

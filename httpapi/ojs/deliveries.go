@@ -1,7 +1,6 @@
 package ojs
 
 import (
-	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -15,8 +14,7 @@ import (
 )
 
 const (
-	// ojsLooks bounds how many entries of delivery logs one request looks at, and ojsMost how many subscriptions. Each
-	// subscription has an equal share of the entries.
+	// maxLooks bounds how many entries of delivery logs one request looks at, and maxSubscriptions how many logs.
 	maxLooks         = 10_000
 	maxSubscriptions = 1000
 )
@@ -89,11 +87,12 @@ func attemptOf(a fsm.LoggedAttempt) attemptBody {
 	}
 }
 
-func bodyOfLogged(sub fsm.Subscription, latest fsm.LoggedAttempt) deliveryBody {
+func bodyOfLogged(latest fsm.LoggedAttempt) deliveryBody {
 	a := attemptOf(latest)
 	return deliveryBody{
-		ID: latest.DeliveryID, Subscription: sub.ID, Status: a.Status, Stream: latest.Stream, Attempts: a.Attempt,
-		LastAttemptAt: &a.At, StatusCode: a.StatusCode, ResponseTimeMS: &a.ResponseTimeMS, Error: a.Error,
+		ID: latest.DeliveryID, Subscription: latest.Subscription, Status: a.Status, Stream: latest.Stream,
+		Attempts: a.Attempt, LastAttemptAt: &a.At, StatusCode: a.StatusCode, ResponseTimeMS: &a.ResponseTimeMS,
+		Error: a.Error,
 	}
 }
 
@@ -153,42 +152,28 @@ func (f *Face) listDeliveries(ctx context.Context, c echo.Context, p paging.Page
 func (f *Face) listRecent(
 	ctx context.Context, subs []fsm.Subscription, status outcome, p paging.Page,
 ) (deliveriesBody, error) {
-	type row struct {
-		id string // of the log
-		deliveryBody
-	}
-	// order is the order of the list: an entry of another subscription may have the same ID.
-	order := func(a, b row) int {
-		return cmp.Or(fsm.CompareLogIDs(b.id, a.id), cmp.Compare(a.Subscription, b.Subscription))
-	}
-	last := row{id: p.From.After, deliveryBody: deliveryBody{Subscription: p.From.Subscription}}
-	var rows []row
-	for _, sub := range subs {
-		seen := map[string]bool{}
-		err := f.Control.ListAttempts(ctx, sub, "", maxLooks/len(subs), func(a fsm.LoggedAttempt) bool {
-			r := row{a.ID, bodyOfLogged(sub, a)}
-			later := seen[a.DeliveryID] // the status goes by that later attempt
-			seen[a.DeliveryID] = true
-			if fsm.ValidDeliveryID(a.DeliveryID) && // a stop may have come before it had one
-				!later && (status == "" || status == r.Status) && (last.id == "" || order(last, r) < 0) {
-				rows = append(rows, r)
-			}
-			return true
-		})
-		if err != nil {
-			return deliveriesBody{}, err
-		}
-	}
-	slices.SortFunc(rows, order)
 	body := deliveriesBody{Deliveries: []deliveryBody{}}
-	for i, r := range rows {
-		if i == p.Limit {
-			body.Next = paging.Place{After: rows[i-1].id, Subscription: rows[i-1].Subscription}.String()
-			break
+	behind := fsm.LoggedAttempt{ID: p.From.After, Subscription: p.From.Subscription}
+	seen, looked := map[[2]string]bool{}, 0
+	var last fsm.LoggedAttempt
+	err := f.Control.ListAttempts(ctx, subs, fsm.LoggedAttempt{}, time.Time{}, func(a fsm.LoggedAttempt) bool {
+		id := [2]string{a.Subscription, a.DeliveryID}
+		later := seen[id] // the status goes by that later attempt
+		seen[id] = true
+		b := bodyOfLogged(a)
+		switch {
+		case !fsm.ValidDeliveryID(a.DeliveryID): // a stop came before it had one
+		case later, status != "" && status != b.Status, behind.ID != "" && fsm.CompareLogged(a, behind) <= 0:
+		case len(body.Deliveries) == p.Limit:
+			body.Next = paging.Place{After: last.ID, Subscription: last.Subscription}.String()
+			return false
+		default:
+			body.Deliveries, last = append(body.Deliveries, b), a
 		}
-		body.Deliveries = append(body.Deliveries, r.deliveryBody)
-	}
-	return body, nil
+		looked++
+		return looked < maxLooks
+	})
+	return body, err
 }
 
 // listDead lists the deliveries that have left a dead letter, in the order of the letters.

@@ -380,19 +380,24 @@ func TestWhatNobodyKnowsOfOJSDeliveries(t *testing.T) {
 	}
 }
 
-// TestARequestForOJSDeliveriesIsBounded holds that many subscriptions cost no more than a few: each shows fewer of its
-// attempts, one that is not among these is not said to be none, and of too many one must be named.
+// TestARequestForOJSDeliveriesIsBounded holds that a request looks at no more than the latest attempts of all: one that
+// is not among these is not said to be none, and of too many subscriptions one must be named.
 func TestARequestForOJSDeliveriesIsBounded(t *testing.T) {
 	h := newOJS(t, logging(fsm.LogAll))
 	first := h.ojsSub()
-	for i := range ojs.MaxLooks/ojs.MaxSubscriptions + 5 {
-		h.attempted(first, i, 200)
+	attempts := make([]fsm.LoggedAttempt, ojs.MaxLooks+15)
+	for i := range attempts {
+		attempts[i] = fsm.LoggedAttempt{
+			At: h.Clock(), Stream: "/jobs/a", Consumer: fsm.ConsumerID(first.ID, "/jobs/a"), DeliveryID: evt(i / 11),
+			Attempt: i%11 + 1, Result: "done", Status: 200,
+		}
 	}
+	h.Store.DB.PutLogged(first, attempts...)
 	more := first
 	for i := range ojs.MaxSubscriptions {
 		if i == ojs.MaxSubscriptions-1 {
-			a := h.API("GET", ojs.Deliveries, "")
-			if n := len(ports.RowsOf(a, "deliveries")); n != ojs.MaxLooks/ojs.MaxSubscriptions {
+			a := h.API("GET", ojs.Deliveries+"?limit=1000", "")
+			if n := len(ports.RowsOf(a, "deliveries")); n != 910 || /* evt(1) to evt(910) */ a.Body["next"] != nil {
 				t.Errorf("of %d subscriptions %d deliveries are listed: %s", ojs.MaxSubscriptions, n, a.Text)
 			}
 			h.Want(h.API("GET", ojs.Deliveries+"/"+evt(0), ""), 404, fsm.CodeNotFound, "?subscription_id=")

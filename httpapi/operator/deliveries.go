@@ -3,7 +3,6 @@ package operator
 import (
 	"context"
 	"maps"
-	"math"
 	"regexp"
 	"slices"
 	"strconv"
@@ -20,18 +19,21 @@ import (
 // deliveryBody is a delivery attempt as an operator sees it.
 type deliveryBody struct {
 	// ID names the attempt among the attempts of its subscription.
-	ID       string    `json:"id"`
-	At       time.Time `json:"at"`
-	Stream   string    `json:"stream"`
-	Consumer string    `json:"consumer_id"`
-	WakeID   string    `json:"wake_id"`
+	ID           string    `json:"id"`
+	Subscription string    `json:"subscription_id"`
+	At           time.Time `json:"at"`
+	Stream       string    `json:"stream"`
+	Consumer     string    `json:"consumer_id"`
+	WakeID       string    `json:"wake_id"`
 	// DeliveryID is the ID by which the receiver of events recognizes the delivery; empty for a wake.
 	DeliveryID string `json:"delivery_id,omitempty"`
 	Attempt    int    `json:"attempt"`
-	Result     string `json:"result"`
-	StatusCode int    `json:"status_code,omitempty"`
-	Class      string `json:"class,omitempty"`
-	Reason     string `json:"reason,omitempty"`
+	// MaxAttempts is how many attempts are made of the delivery; 0 if no number bounds them.
+	MaxAttempts int    `json:"max_attempts,omitempty"`
+	Result      string `json:"result"`
+	StatusCode  int    `json:"status_code,omitempty"`
+	Class       string `json:"class,omitempty"`
+	Reason      string `json:"reason,omitempty"`
 	// TookMS is in milliseconds, to the microsecond.
 	TookMS float64 `json:"took_ms"`
 	// Events is the number of events that were sent, and Bytes the length of the body. The first event is read from the
@@ -52,17 +54,18 @@ type deliveryBody struct {
 type deliveriesBody struct {
 	Deliveries []deliveryBody `json:"deliveries"`
 	// Next is the cursor of the next page; empty at the end.
-	Next string `json:"next,omitempty"`
+	Next string    `json:"next,omitempty"`
+	AsOf time.Time `json:"as_of"`
 }
 
 func deliveryBodyOf(a fsm.LoggedAttempt) deliveryBody {
 	from, skip := a.From.Split()
 	b := deliveryBody{
-		ID: a.ID, At: a.At.UTC(), Stream: a.Stream, Consumer: a.Consumer, WakeID: a.WakeID, Attempt: a.Attempt,
-		Result: a.Result, StatusCode: a.Status, Class: a.Class, Reason: a.Reason,
-		TookMS: millis(a.Took), Events: a.Events, Bytes: a.Bytes, From: from.Value(), Skip: skip,
-		WaitedMS: millis(a.Waited), ExchangeMS: millis(a.Exchanged), RemoteAddress: a.Remote, HTTPVersion: a.HTTP,
-		TLSVersion: a.TLS, ResponseBody: a.Answer,
+		ID: a.ID, Subscription: a.Subscription, At: a.At.UTC(), Stream: a.Stream, Consumer: a.Consumer,
+		WakeID: a.WakeID, Attempt: a.Attempt, MaxAttempts: a.MaxAttempts, Result: a.Result, StatusCode: a.Status,
+		Class: a.Class, Reason: a.Reason, TookMS: millis(a.Took), Events: a.Events, Bytes: a.Bytes, From: from.Value(),
+		Skip: skip, WaitedMS: millis(a.Waited), ExchangeMS: millis(a.Exchanged), RemoteAddress: a.Remote,
+		HTTPVersion: a.HTTP, TLSVersion: a.TLS, ResponseBody: a.Answer,
 	}
 	if a.DeliveryID != a.WakeID {
 		b.DeliveryID = a.DeliveryID
@@ -88,6 +91,8 @@ type whichDeliveries struct {
 	stream       string
 	results      map[string]bool
 	since, until time.Time
+	// stored is since when the log has the attempt. An attempt is stored a moment after its end.
+	stored time.Time
 	// status is that of the answer, "503", or the first digit of it, "5xx". class is of a failure. id is that of a wake
 	// or of what the receiver got.
 	status, class, id string
@@ -126,35 +131,63 @@ func readWhichDeliveries(get func(string) string) (w whichDeliveries, err error)
 	if w.since, err = paging.Time("since", get("since")); err == nil {
 		w.until, err = paging.Time("until", get("until"))
 	}
+	if err == nil {
+		w.stored, err = paging.Time("stored_since", get("stored_since"))
+	}
 	return w, err
 }
 
+// deliveryFilters are the parameters of a list of delivery attempts.
+var deliveryFilters = []string{"stream", "result", "since", "until", "stored_since", "status", "class", "id"}
+
 // showDeliveries lists the entries of a subscription's delivery log, the latest first.
 func (f *Face) showDeliveries(ctx context.Context, c echo.Context, p paging.Page) (any, error) {
-	query := c.QueryParams()
-	before := p.From.After
-	if before != "" && !fsm.ValidLogID(before) {
-		return nil, refusal.New(fsm.CodeInvalidRequest, "cursor must be the next of an earlier answer")
-	}
-	which, err := readWhichDeliveries(query.Get)
-	if err != nil {
-		return nil, err
-	}
 	sub, err := f.Control.Subscription(ctx, c.Param("id"))
 	if err != nil {
 		return nil, err
 	}
-	body := deliveriesBody{Deliveries: []deliveryBody{}}
-	err = f.Control.ListAttempts(ctx, sub, before, math.MaxInt, func(a fsm.LoggedAttempt) bool {
-		switch {
-		case !which.shows(a):
-		case len(body.Deliveries) < p.Limit:
-			body.Deliveries = append(body.Deliveries, deliveryBodyOf(a))
-		default:
-			body.Next = paging.Place{After: body.Deliveries[p.Limit-1].ID}.String()
+	p.From.Subscription = sub.ID // cursors of an earlier version lack it
+	return f.listDeliveries(ctx, c, p, []fsm.Subscription{sub})
+}
+
+// showAllDeliveries lists the entries of the delivery logs of all subscriptions, or of one that is named, the latest
+// first.
+func (f *Face) showAllDeliveries(ctx context.Context, c echo.Context, p paging.Page) (any, error) {
+	subs, err := f.Control.Subscriptions(ctx, c.QueryParam("subscription"))
+	if err != nil {
+		return nil, err
+	}
+	if stream, err := fsm.CanonicalPath(c.QueryParam("stream")); err == nil && c.QueryParam("subscription") == "" {
+		subs = f.Control.View.Matching(ctx, stream)
+	}
+	return f.listDeliveries(ctx, c, p, subs)
+}
+
+func (f *Face) listDeliveries(
+	ctx context.Context, c echo.Context, p paging.Page, subs []fsm.Subscription,
+) (any, error) {
+	behind := fsm.LoggedAttempt{ID: p.From.After, Subscription: p.From.Subscription}
+	if behind.ID != "" && !fsm.ValidLogID(behind.ID) {
+		return nil, refusal.New(fsm.CodeInvalidRequest, "cursor must be the next of an earlier answer")
+	}
+	which, err := readWhichDeliveries(c.QueryParams().Get)
+	if err != nil {
+		return nil, err
+	}
+	body, looked := deliveriesBody{Deliveries: []deliveryBody{}, AsOf: f.Control.Clock().UTC()}, 0
+	err = f.Control.ListAttempts(ctx, subs, behind, which.stored, func(a fsm.LoggedAttempt) bool {
+		if shows := which.shows(a); len(body.Deliveries) == p.Limit && shows || looked == paging.MaxCost {
+			body.Next = paging.Place{After: behind.ID, Subscription: behind.Subscription}.String()
 			return false
+		} else if shows {
+			body.Deliveries = append(body.Deliveries, deliveryBodyOf(a))
 		}
+		looked++
+		behind = a
 		return true
 	})
+	if err != nil && ctx.Err() != nil && looked > 0 { // the next request goes on from there
+		body.Next, err = paging.Place{After: behind.ID, Subscription: behind.Subscription}.String(), nil
+	}
 	return body, err
 }

@@ -21,7 +21,8 @@ func (h *harness) logged(sub fsm.Subscription, n int) {
 		a := fsm.LoggedAttempt{
 			At: h.Clock().Add(time.Duration(i-n+1) * time.Minute), Took: 1234567 * time.Nanosecond,
 			Stream: fmt.Sprintf("/%s/%d", sub.ID, i%5), WakeID: fmt.Sprint("w_", i), DeliveryID: fmt.Sprint("evt_", i),
-			Attempt: i%3 + 1, Result: "done", Status: 204, Events: 1, Bytes: 99, From: fsm.Start.At(2, "0009"),
+			Attempt: i%3 + 1, MaxAttempts: 9, Result: "done",
+			Status: 204, Events: 1, Bytes: 99, From: fsm.Start.At(2, "0009"),
 		}
 		a.Consumer = fsm.ConsumerID(sub.ID, a.Stream)
 		if i%3 == 2 {
@@ -74,7 +75,8 @@ func TestOperatorListsDeliveries(t *testing.T) {
 	if !maps.Equal(row, map[string]any{
 		"at":     h.Clock().Add(-time.Duration(n-1-last) * time.Minute).Format(time.RFC3339),
 		"stream": fmt.Sprintf("/s/%d", last%5), "consumer_id": fmt.Sprintf("s:%%2Fs%%2F%d", last%5),
-		"wake_id": fmt.Sprint("w_", last), "delivery_id": fmt.Sprint("evt_", last), "attempt": 3.0,
+		"subscription_id": "s", "wake_id": fmt.Sprint("w_", last), "delivery_id": fmt.Sprint("evt_", last),
+		"attempt": 3.0, "max_attempts": 9.0,
 		"result": "failed", "status_code": 503.0, "class": "unavailable", "reason": "status 503", "took_ms": 1.234,
 		"events": 1.0, "bytes": 99.0, "from": "-1", "skip": 2.0, "waited_ms": 0.034, "exchange_ms": 1.2,
 		"remote_address": "192.0.2.7:443", "http_version": "1.1", "tls_version": "1.3",
@@ -87,6 +89,83 @@ func TestOperatorListsDeliveries(t *testing.T) {
 	row = ports.RowsOf(h.Operator("GET", "/api/v1/subscriptions/wakes/deliveries", ""), "deliveries")[0]
 	if row["wake_id"] != "w_1" || row["delivery_id"] != nil || row["events"] != nil || row["from"] != nil {
 		t.Errorf("one of a wake is shown as %v", row)
+	}
+}
+
+// TestOperatorListsTheDeliveriesOfAll holds that the attempts of all subscriptions are in one list, the latest first. A
+// page begins behind the one before, whatever has come since.
+func TestOperatorListsTheDeliveriesOfAll(t *testing.T) {
+	h := newHarness(t, nil)
+	var subs []fsm.Subscription
+	for i := range 7 {
+		subs = append(subs, h.Subscribe(fmt.Sprint("s", i), 1))
+	}
+	var want []string
+	of := map[string][]string{}
+	for i := range 3 * control.AttemptsAtATime {
+		if i%9 == 0 { // several logs have an entry with the same ID
+			h.Pass(time.Second)
+		}
+		sub := subs[i*i%7]
+		id := fmt.Sprint("evt_", i)
+		h.Store.DB.PutLogged(sub, fsm.LoggedAttempt{At: h.Clock(), Stream: "/a", DeliveryID: id, Result: "done"})
+		of[sub.ID] = append([]string{id}, of[sub.ID]...)
+	}
+	const list = "/api/v1/deliveries"
+	rows := ports.RowsOf(h.Operator("GET", list+"?limit=1000", ""), "deliveries")
+	for i, row := range rows {
+		want = append(want, row["delivery_id"].(string))
+		if i > 0 {
+			before := rows[i-1]
+			if c := fsm.CompareLogIDs(before["id"].(string), row["id"].(string)); c < 0 ||
+				c == 0 && before["subscription_id"].(string) >= row["subscription_id"].(string) {
+				t.Errorf("%v comes before %v", before, row)
+			}
+		}
+	}
+	if len(want) != 3*control.AttemptsAtATime {
+		t.Errorf("%d are listed", len(want))
+	}
+	for _, limit := range []int{7, 60, 250} {
+		got, _ := h.Pages(fmt.Sprintf("%s?limit=%d&", list, limit), "deliveries", "delivery_id")
+		if !slices.Equal(got, want) {
+			t.Errorf("%d at a time: %q", limit, got)
+		}
+	}
+	one, _ := h.Pages(list+"?limit=100&subscription=s1", "deliveries", "delivery_id")
+	if !slices.Equal(one, of["s1"]) || len(one) == 0 {
+		t.Errorf("of one: %q, want %q", one, of["s1"])
+	}
+	at, _ := time.Parse(time.RFC3339, rows[20]["at"].(string))
+	since, _ := h.Pages(list+"?limit=100&stored_since="+at.UTC().Format(time.RFC3339), "deliveries", "delivery_id")
+	if len(since) <= 20 || len(since) > 30 || !slices.Equal(since, want[:len(since)]) {
+		t.Errorf("stored since %s are %q", at, since)
+	}
+	ofStream, _ := h.Pages(list+"?limit=1000&stream=/a", "deliveries", "delivery_id")
+	if len(ofStream) != 0 { // which no pattern matches
+		t.Errorf("of the stream: %q", ofStream)
+	}
+	first := h.Operator("GET", list+"?limit=2", "")
+	h.Pass(time.Second)
+	h.Store.DB.PutLogged(subs[3], fsm.LoggedAttempt{At: h.Clock(), DeliveryID: "evt_new", Result: "done"})
+	next := ports.RowsOf(h.Operator("GET", list+"?limit=1&cursor="+first.Body["next"].(string), ""), "deliveries")
+	if len(next) != 1 || next[0]["delivery_id"] != want[2] {
+		t.Errorf("behind the first page is %v, want %s", next, want[2])
+	}
+	h.Want(h.Operator("GET", list+"?subscription=nobody", ""), 404, fsm.CodeSubscriptionNotFound, "")
+}
+
+// TestALongListOfDeliveriesComesInParts holds that a filter that nothing matches costs no request too much.
+func TestALongListOfDeliveriesComesInParts(t *testing.T) {
+	h := newHarness(t, nil)
+	entries := make([]fsm.LoggedAttempt, paging.MaxCost+1)
+	for i := range entries {
+		entries[i] = fsm.LoggedAttempt{At: h.Clock(), DeliveryID: fmt.Sprint("evt_", i), Result: "done"}
+	}
+	h.Store.DB.PutLogged(h.Subscribe("s", 1), entries...)
+	got, lengths := h.Pages("/api/v1/deliveries?id=evt_0", "deliveries", "delivery_id")
+	if !slices.Equal(got, []string{"evt_0"}) || !slices.Equal(lengths, []int{0, 1}) {
+		t.Errorf("pages of %v, with %q", lengths, got)
 	}
 }
 
@@ -110,15 +189,16 @@ func TestOperatorsRequestsForDeliveriesThatMeanNothingAreRefused(t *testing.T) {
 	for query, want := range map[string]string{
 		"result=good": "result must be one or more, separated by commas, of abandoned, accepted, dead, done, failed, " +
 			"retired",
-		"result=done,":  "result must be",
-		"result=held":   "result must be",
-		"stream=s":      "stream:",
-		"since=1h":      "since must be a time",
-		"until=today":   "until must be a time",
-		"status=failed": "status must be that of an answer",
-		"status=50":     "status must be that of an answer",
-		"kind=failed":   `"kind" is not a parameter`,
-		"cursor=nope":   "cursor must be the next of an earlier answer",
+		"result=done,":    "result must be",
+		"result=held":     "result must be",
+		"stream=s":        "stream:",
+		"since=1h":        "since must be a time",
+		"stored_since=1h": "stored_since must be a time",
+		"until=today":     "until must be a time",
+		"status=failed":   "status must be that of an answer",
+		"status=50":       "status must be that of an answer",
+		"kind=failed":     `"kind" is not a parameter`,
+		"cursor=nope":     "cursor must be the next of an earlier answer",
 		"cursor=" + paging.Place{After: "(+"}.String(): "cursor must be the next of an earlier answer",
 	} {
 		a := h.Operator("GET", "/api/v1/subscriptions/s/deliveries?"+query, "")

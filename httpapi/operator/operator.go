@@ -32,7 +32,7 @@ type Health interface {
 	StreamServer() fsm.StreamServerStatus
 }
 
-// Face answers the operator port. The zero values of MetricsPage and Pprof mean none; all other fields are
+// Face answers the operator port. The zero values of MetricsPage, Outbox and Pprof mean none; all other fields are
 // required.
 type Face struct {
 	Control *control.Service
@@ -46,7 +46,9 @@ type Face struct {
 	// MetricsPage answers at /metrics.
 	MetricsPage http.Handler
 	DeliveryLog fsm.DeliveryLog
-	Version     string
+	// Outbox is nil without direct deliveries.
+	Outbox  *control.Outbox
+	Version string
 	// LogLevel is the level that an operator may change at run time.
 	LogLevel zap.AtomicLevel
 	// Pprof adds profiles of the program.
@@ -71,8 +73,13 @@ func (f *Face) Resources() []web.Resource {
 		{Route: one, Role: web.Anyone, Methods: web.Get(f.showSubscription)},
 		{
 			Route: one + "/deliveries", Role: web.Anyone,
-			Methods: list(f.showDeliveries, "stream", "result", "since", "until", "status", "class", "id"),
+			Methods: list(f.showDeliveries, deliveryFilters...),
 		},
+		{
+			Route: "/api/v1/deliveries", Role: web.Anyone,
+			Methods: list(f.showAllDeliveries, append([]string{"subscription"}, deliveryFilters...)...),
+		},
+		{Route: "/api/v1/find", Role: web.Anyone, Methods: web.Get(f.find)},
 		{Route: one + "/pause", Role: web.Anyone, Methods: web.Post(f.onConsumers(f.Control.Pause))},
 		{Route: one + "/resume", Role: web.Anyone, Methods: web.Post(f.onConsumers(f.Control.Resume))},
 		{Route: one + "/retry", Role: web.Anyone, Methods: web.Post(f.onConsumers(f.Control.Retry))},

@@ -255,11 +255,11 @@ func (f *Face) addLastAttempt(ctx context.Context, sub fsm.Subscription, b *subs
 	if !f.DeliveryLog.Takes(fsm.AttemptFailed) {
 		return nil
 	}
-	latest, err := f.Control.View.LoggedAttempts(ctx, sub, "", 1)
-	if err != nil || len(latest) == 0 {
+	latest, err := f.Control.View.LoggedAttempts(ctx, []fsm.LogPlace{{Subscription: sub}}, 1)
+	if err != nil || len(latest[0]) == 0 {
 		return err
 	}
-	last := deliveryBodyOf(latest[0])
+	last := deliveryBodyOf(latest[0][0])
 	if f.DeliveryLog == fsm.LogAll {
 		b.LastAttempt = &last
 	} else {

@@ -5,7 +5,10 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
+
+	"github.com/labstack/echo/v4"
 
 	"reveille/fsm"
 	"reveille/httpapi/refusal"
@@ -76,4 +79,14 @@ func StreamPath(raw json.RawMessage, name string, canonical func(string) (string
 		return "", refusal.New(fsm.CodeInvalidRequest, "%s: %v", name, err)
 	}
 	return path, nil
+}
+
+// OnlyParams refuses a request whose query has other parameters than the known ones.
+func OnlyParams(c echo.Context, known ...string) error {
+	for name := range c.QueryParams() {
+		if !slices.Contains(known, name) {
+			return refusal.New(fsm.CodeInvalidRequest, "%q is not a parameter of this request", name)
+		}
+	}
+	return nil
 }

@@ -31,7 +31,9 @@ func TestTheDeliveryLog(t *testing.T) {
 		At         time.Time
 		Stream     string
 		DeliveryID string `json:"delivery_id"`
+		WakeID     string `json:"wake_id"`
 		Attempt    int
+		Most       int `json:"max_attempts"`
 		Result     string
 		StatusCode int `json:"status_code"`
 		Class      string
@@ -76,13 +78,31 @@ func TestTheDeliveryLog(t *testing.T) {
 		want.At, want.TookMS, want.WaitedMS, want.ExchangeMS = got.At, got.TookMS, got.WaitedMS, got.ExchangeMS
 		want.Remote, want.HTTP = strings.TrimPrefix(p.receiver.URL, "http://"), got.HTTP
 		want.Stream, want.DeliveryID, want.Events = p.path, request.ID, 1
-		want.Bytes = len(request.Body)
+		want.Bytes, want.WakeID, want.Most = len(request.Body), got.WakeID, 2
 		if got != want {
 			t.Errorf("the log has %+v, want %+v", got, want)
 		}
 	}
 	if failed := deliveries("--failed"); !slices.Equal(failed, list[1:]) {
 		t.Errorf("--failed shows %+v", failed)
+	}
+	for _, id := range []string{list[0].DeliveryID, list[0].WakeID} {
+		var body struct {
+			Found []struct {
+				State    string
+				Attempts []delivery
+			}
+		}
+		status, out, errs := e.rev.Ask("", "find", id, "--output", "json")
+		if err := json.Unmarshal([]byte(out), &body); status != 0 || err != nil || len(body.Found) != 1 ||
+			body.Found[0].State != "taken" || !slices.Equal(body.Found[0].Attempts, list) {
+			t.Errorf("reveille find %s: status %d, %v, %s %s", id, status, err, out, errs)
+		}
+	}
+	var all struct{ Deliveries []delivery }
+	status, out, errs := e.rev.Ask("", "deliveries", "--stream", p.path, "--output", "json")
+	if err := json.Unmarshal([]byte(out), &all); status != 0 || err != nil || !slices.Equal(all.Deliveries, list) {
+		t.Errorf("of all subscriptions: status %d, %v, %s %s", status, err, out, errs)
 	}
 	p.gateway.DeleteSubscription(p.folder+"/*", p.sub.ID)
 	if status, _, errs := e.rev.Ask("", "deliveries", p.sub.ID); status != 1 {

@@ -179,7 +179,7 @@ func (w *pastes) run(b pasted) {
 		defer w.subscribe()
 		defer w.gateway.DeleteSubscription("/**", m[1])
 	}
-	if strings.Contains(script, "dead-letters") {
+	if strings.Contains(script, "dead-letters") || strings.Contains(script, "dl_") {
 		w.bury()
 	}
 	if strings.Contains(script, "redis-cli") {

@@ -8,26 +8,36 @@ import (
 	"reveille/fsm"
 )
 
-// PutLogged adds an entry to the delivery log of a subscription, and gives it an ID.
-func (db *DB) PutLogged(sub fsm.Subscription, a fsm.LoggedAttempt) {
+// PutLogged adds entries to the delivery log of a subscription, and gives each an ID.
+func (db *DB) PutLogged(sub fsm.Subscription, entries ...fsm.LoggedAttempt) {
 	db.edit(func(t *tx) {
-		log := t.logs[sub.Generation]
-		a.ID = fmt.Sprintf("%d-%d", a.At.UnixMilli(), len(log))
-		t.logs[sub.Generation] = append(slices.Clip(log), a)
+		log := slices.Clone(t.logs[sub.Generation])
+		for _, a := range entries {
+			a.ID, a.Subscription = fmt.Sprintf("%d-%d", a.At.UnixMilli(), len(log)), sub.ID
+			log = append(log, a)
+		}
+		t.logs[sub.Generation] = log
 	})
 }
 
 // LoggedAttempts implements control.Store.
 func (s *Store) LoggedAttempts(
-	ctx context.Context, sub fsm.Subscription, before string, most int,
-) (list []fsm.LoggedAttempt, err error) {
+	ctx context.Context, places []fsm.LogPlace, most int,
+) (lists [][]fsm.LoggedAttempt, err error) {
 	err = s.do(ctx, func(t *tx) {
-		log := t.logs[sub.Generation]
-		if before != "" {
-			log = log[:max(0, slices.IndexFunc(log, func(a fsm.LoggedAttempt) bool { return a.ID == before }))]
+		for _, p := range places {
+			log := t.logs[p.Subscription.Generation]
+			if i := slices.IndexFunc(log, func(a fsm.LoggedAttempt) bool {
+				return p.Before != "" && fsm.CompareLogIDs(a.ID, p.Before) >= 0
+			}); i >= 0 {
+				log = log[:i]
+			}
+			list := slices.DeleteFunc(slices.Clone(log[max(0, len(log)-most):]), func(a fsm.LoggedAttempt) bool {
+				return fsm.LogMillis(a.ID) < p.Since.UnixMilli()
+			})
+			slices.Reverse(list)
+			lists = append(lists, list)
 		}
-		list = slices.Clone(log[max(0, len(log)-most):])
-		slices.Reverse(list)
-	}, "LoggedAttempts", sub.ID, before, most)
-	return list, err
+	}, "LoggedAttempts", places, most)
+	return lists, err
 }
