@@ -699,14 +699,21 @@ func (h *history) resumed(id string) {
 	h.outcome("resume", got, want)
 }
 
-// heldBack is an attempt that is due and not begun, as that of a subscription that is paused. Some are resumed.
+// heldBack is an attempt that is due and not begun, as that of a subscription that is paused. Some are resumed, which
+// does not end every reason to wait.
 func (h *history) heldBack(wake fsm.Delivery) {
-	h.parked(wake.Ref(), fsm.BlockedPaused, time.Hour)
+	whys := []fsm.BlockReason{fsm.BlockedPaused, fsm.BlockedRate, fsm.BlockedPaused, fsm.BlockedConsent}
+	h.parked(wake.Ref(), whys[len(h.refs)%len(whys)], time.Hour)
 	if h.calls%4 > 0 {
 		h.agree("an attempt is held back")
 		h.draw.Nonce += "x"
 		h.resumed(wake.Subscription)
 	}
+}
+
+// stayOrNot is a reason to wait that the end of another one ends, or not.
+func (h *history) stayOrNot() fsm.BlockReason {
+	return []fsm.BlockReason{fsm.BlockedSlot, fsm.BlockedRate, fsm.BlockedConsent}[len(h.refs)%3]
 }
 
 func (h *history) parked(r fsm.DeliveryRef, why fsm.BlockReason, wait time.Duration) {
@@ -883,9 +890,13 @@ func (h *history) flaps() {
 			h.dueAt(false)
 			for _, wake := range h.refs[from:] {
 				h.newNonce()
-				h.parked(wake.Ref(), fsm.BlockedSlot, time.Minute)
+				h.parked(wake.Ref(), h.stayOrNot(), time.Minute)
 			}
-			h.probeWake(sub)
+			if h.calls%2 == 0 {
+				h.probeWake(sub)
+			} else {
+				h.releaseHeld(sub)
+			}
 		default:
 			h.releaseHeld(sub)
 		}
@@ -901,8 +912,7 @@ func (h *history) flaps() {
 			case "asks for a pause":
 				fails(wake, fsm.Failure{RetryAfter: 2 * time.Minute})
 			case "held":
-				why := []fsm.BlockReason{fsm.BlockedSlot, fsm.BlockedRate, fsm.BlockedConsent}[len(h.refs)%3]
-				h.parked(wake.Ref(), why, time.Minute)
+				h.parked(wake.Ref(), h.stayOrNot(), time.Minute)
 			case "later":
 				h.draw.Now = h.draw.Now.Add(time.Second)
 			case "taken":
