@@ -3,6 +3,7 @@ package httpapi
 import (
 	"cmp"
 	"errors"
+	"net"
 	"net/http"
 	"slices"
 
@@ -81,6 +82,10 @@ func (s *Service) answer(c echo.Context, res web.Resource) error {
 		header.Set("Allow", res.Allow())
 		return refusal.New(fsm.CodeMethodNotAllowed, "%s", cmp.Or(res.Usage, "this path does not support this method"))
 	}
-	c.SetRequest(r.WithContext(control.As(r.Context(), principal)))
+	from, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		from = r.RemoteAddr
+	}
+	c.SetRequest(r.WithContext(control.As(r.Context(), principal, from)))
 	return res.Methods[i].Handle(c)
 }

@@ -195,8 +195,9 @@ func New(cfg Config) (*Service, error) {
 	}
 	s.control = &control.Service{
 		View: control.NewView(cfg.Store, cfg.Streams), Upstream: cfg.Upstream, Tester: cfg.Tester,
-		Consents: cfg.Consents,
-		Outcomes: cfg.Outcomes, Clock: cfg.Clock, Log: cfg.Logger,
+		Consents:    cfg.Consents,
+		Differences: fields.Differences,
+		Outcomes:    cfg.Outcomes, Clock: cfg.Clock, Log: cfg.Logger,
 	}
 	s.native = native.New(native.Config{
 		Control: s.control, Store: cfg.Store, Streams: cfg.Streams, Upstream: cfg.Upstream, Tokens: cfg.Tokens,

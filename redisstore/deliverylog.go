@@ -267,15 +267,12 @@ func (s *Store) LoggedAttempts(
 	}
 	cmds := make([]*redis.XMessageSliceCmd, len(places))
 	for i, p := range places {
-		from, to := "+", "-"
-		if p.Before != "" {
-			from = "(" + p.Before
-		}
+		to := "-"
 		if !p.Since.IsZero() {
 			to = strconv.FormatInt(p.Since.UnixMilli(), 10)
 		}
 		key := s.keys.deliveryLog(p.Subscription.ID, p.Subscription.Generation)
-		cmds[i] = pipe.XRevRangeN(ctx, key, from, to, int64(most))
+		cmds[i] = pipe.XRevRangeN(ctx, key, upTo(p.Before), to, int64(most))
 	}
 	if _, err := pipe.Exec(ctx); err != nil {
 		return nil, wrap(err)

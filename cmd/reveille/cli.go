@@ -194,6 +194,19 @@ var commands = []command{
 		least: 1, most: 1, flags: asks, run: (*cli).find,
 	},
 	{
+		name: "audit", does: "list who has changed what, by a command or through the API",
+		about: "BY is the address that the request came from. CHANGE has the fields that became others, without " +
+			"secrets. The latest\n10,000 changes are kept.",
+		flags: func(c *cli, f *flag.FlagSet) {
+			pages(c, f)
+			f.StringVar(&c.subscription, "subscription", "", "only those of the subscription with this `ID`")
+			f.StringVar(&c.since, "since", "",
+				"only those since this `time`, such as 2026-11-26T17:00:00Z, or how long ago, such as 1h or 2d")
+			f.StringVar(&c.until, "until", "", "only those before this `time`, which is said likewise")
+		},
+		run: (*cli).audit,
+	},
+	{
 		name: "replay", args: "[SUBSCRIPTION STREAM|cancel]",
 		does: "list what is replayed, deliver some of a stream again, or cancel replays",
 		most: 2,

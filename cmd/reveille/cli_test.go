@@ -293,6 +293,21 @@ There is more: reveille deliveries --status 503 --limit 1 --cursor x
 `,
 		},
 		{
+			"who has changed what", "audit --subscription orders --since 2026-11-21T13:50:00Z --limit 2",
+			"GET /api/v1/audit?limit=2&since=2026-11-21T13%3A50%3A00Z&subscription=orders",
+			`{"changes":[{"id":"1764167412345-0","at":"2026-11-21T15:19:58.25Z","from":"192.0.2.7",
+			"what":"subscription changed","subscription_id":"orders","before":{"batch":1,"timeout":"10s"},
+			"after":{"timeout":"15s"}},
+			{"id":"1764167412344-0","at":"2026-11-21T15:18:00Z","by":"ops\u001b","from":"192.0.2.7",
+			"what":"dead letters discarded","subscription_id":"orders","about":"/a","count":3}],"next":"x"}`, `
+AT                    BY         WHAT                    SUBSCRIPTION  ABOUT  COUNT  CHANGE
+2026-11-21T15:19:58Z  192.0.2.7  subscription changed    orders                      batch: 1 →, timeout: "10s" → "15s"
+2026-11-21T15:18:00Z  ops?       dead letters discarded  orders        /a     3
+
+There is more: reveille audit --subscription orders --since 2026-11-21T13:50:00Z --limit 2 --cursor x
+`,
+		},
+		{
 			"what has an id", "find evt_ab_7", "GET /api/v1/find?q=evt_ab_7",
 			`{"found":[{"kind":"delivery","id":"evt_ab_7","subscription_id":"orders","stream":"/a",
 			"consumer_id":"orders:%2Fa","state":"waits","next_attempt_at":"2026-11-21T15:21:00Z",

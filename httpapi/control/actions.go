@@ -22,18 +22,20 @@ func (s *Service) Pause(ctx context.Context, id string) (consumers int, err erro
 	}
 	counts, err := s.View.CountConsumers(ctx, []fsm.Subscription{sub})
 	if err != nil {
+		s.Note(ctx, fsm.Change{What: "subscription paused", Subscription: id}) // it is
 		return 0, known(err)
 	}
 	for _, n := range counts[0] {
 		consumers += n
 	}
-	return s.done("subscription paused", id, consumers, nil)
+	return s.done(ctx, "subscription paused", id, consumers, nil)
 }
 
-// done logs what was done to the consumers of a subscription, unless an error says why not.
-func (s *Service) done(did, id string, consumers int, err error) (int, error) {
-	if err == nil {
-		s.Log.Info(did, zap.String("subscription", id), zap.Int("consumers", consumers))
+// done notes what was done to the consumers of a subscription. An error may have come after some.
+func (s *Service) done(ctx context.Context, did, id string, consumers int, err error) (int, error) {
+	if err == nil || consumers > 0 {
+		s.Did(ctx, fsm.Change{What: did, Subscription: id, Count: consumers},
+			zap.String("subscription", id), zap.Int("consumers", consumers))
 	}
 	return consumers, known(err)
 }
@@ -46,7 +48,7 @@ func (s *Service) Resume(ctx context.Context, id string) (consumers int, err err
 	}
 	n, out, err := s.View.store.ResumeSubscription(ctx, id)
 	s.Outcomes.Follow(out, fsm.Sighting{}) // an error may have come after some were resumed
-	return s.done("subscription resumed", id, n, err)
+	return s.done(ctx, "subscription resumed", id, n, err)
 }
 
 // Retry makes the deliveries of a subscription that wait for a later attempt due now, and returns how many.
@@ -55,7 +57,7 @@ func (s *Service) Retry(ctx context.Context, id string) (consumers int, err erro
 		return 0, err
 	}
 	n, err := s.View.store.RetrySubscription(ctx, id)
-	return s.done("subscription retried", id, n, err)
+	return s.done(ctx, "subscription retried", id, n, err)
 }
 
 // Paused says whether the subscription of a consumer is paused.
@@ -79,7 +81,8 @@ func (s *Service) Rotate(ctx context.Context, id string, r fsm.Rotation) (fsm.Su
 	if err != nil {
 		return rotated, known(err)
 	}
-	s.Log.Info("secret rotated", zap.String("subscription", id), zap.Duration("overlap", r.Overlap))
+	s.Did(ctx, fsm.Change{What: "secret rotated", Subscription: id},
+		zap.String("subscription", id), zap.Duration("overlap", r.Overlap))
 	return rotated, nil
 }
 
@@ -97,7 +100,7 @@ func (s *Service) Test(ctx context.Context, id string) (t fsm.TestDelivery, err 
 	case err != nil:
 		return t, known(err)
 	}
-	s.Log.Info("test delivery", zap.String("subscription", id), zap.Int("status", t.Status),
-		zap.String("reason", t.Failure))
+	s.Did(ctx, fsm.Change{What: "test delivery", Subscription: id},
+		zap.String("subscription", id), zap.Int("status", t.Status), zap.String("reason", t.Failure))
 	return t, nil
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 
+	"go.uber.org/zap"
+
 	"reveille/fsm"
 	"reveille/httpapi/refusal"
 )
@@ -48,5 +50,9 @@ func (s *Service) AskConsent(ctx context.Context, id string) (fsm.Consent, error
 	if errors.Is(err, fsm.ErrNoTurn) {
 		return fsm.Consent{}, refusal.New(fsm.CodeTooManyRequests, "%v; try again", err)
 	}
-	return s.Consents.ConsentOf(sub), known(err)
+	if err != nil {
+		return fsm.Consent{}, known(err)
+	}
+	s.Did(ctx, fsm.Change{What: "consent asked for", Subscription: id}, zap.String("subscription", id))
+	return s.Consents.ConsentOf(sub), nil
 }

@@ -5,12 +5,14 @@ package control
 import (
 	"context"
 	"crypto/rand"
+	"encoding/json"
 	"time"
 
 	"go.uber.org/zap"
 
 	"reveille/fsm"
 	"reveille/fsm/router"
+	"reveille/fsm/throttle"
 )
 
 // Upstream asks the stream server.
@@ -40,8 +42,13 @@ type Service struct {
 	Consents Consents
 	Outcomes *router.Router
 	Clock    func() time.Time
+	// Differences returns the fields, as JSON, that differ between two subscriptions, without secrets.
+	Differences func(was, is fsm.Subscription) (before, after json.RawMessage)
 	// Log gets no secret and no URL of a webhook.
 	Log *zap.Logger
+
+	// unaudited limits the log lines about changes that the audit lacks.
+	unaudited throttle.Trouble
 }
 
 // Random returns random bytes for a secret.

@@ -97,12 +97,12 @@ func noLetter() error {
 
 // DiscardLetter drops one dead letter.
 func (s *Service) DiscardLetter(ctx context.Context, l fsm.DeadLetter) error {
-	_, out, err := s.View.DropDeadLetters(ctx, l.ID.Only(), 1)
+	work, out, err := s.View.DropDeadLetters(ctx, l.ID.Only(), 1)
 	s.Outcomes.Follow(out, fsm.Sighting{})
 	if err != nil {
 		return err
 	}
-	s.discarded(l.Subscription, 1)
+	s.discarded(ctx, l.Subscription, l.ID.String()+" of "+l.Stream, work.Done)
 	return nil
 }
 
@@ -110,15 +110,19 @@ func (s *Service) DiscardLetter(ctx context.Context, l fsm.DeadLetter) error {
 // same request goes on.
 func (s *Service) DiscardLetters(ctx context.Context, which Letters) (discarded int, next string, err error) {
 	work, next, err := s.work(ctx, which, letterWork{s.View.DropDeadLetters, DiscardedAtATime, true})
+	s.discarded(ctx, which.Subscription, which.Stream, work.Done) // an error may have come after some
 	if err != nil {
 		return 0, "", err
 	}
-	s.discarded(which.Subscription, work.Done)
 	return work.Done, next, nil
 }
 
-func (s *Service) discarded(subscription string, n int) {
-	s.Log.Info("dead letters discarded", zap.String("subscription", subscription), zap.Int("dead_letters", n))
+func (s *Service) discarded(ctx context.Context, subscription, about string, n int) {
+	if n == 0 {
+		return
+	}
+	s.Did(ctx, fsm.Change{What: "dead letters discarded", Subscription: subscription, About: about, Count: n},
+		zap.String("subscription", subscription), zap.Int("dead_letters", n))
 }
 
 // ReplayLetter queues one dead letter for its replay.
@@ -134,22 +138,24 @@ func (s *Service) ReplayLetter(ctx context.Context, l fsm.DeadLetter) error {
 	case work.Done == 0:
 		return noLetter()
 	}
-	s.replayed(l.Subscription, work)
+	s.replayed(ctx, l.Subscription, l.ID.String()+" of "+l.Stream, work)
 	return nil
 }
 
 // ReplayLetters queues the dead letters that there are now for their replay, as DiscardLetters drops them.
 func (s *Service) ReplayLetters(ctx context.Context, which Letters) (sum fsm.LetterWork, next string, err error) {
 	sum, next, err = s.work(ctx, which, letterWork{s.View.ReplayDeadLetters, replayedAtATime, false})
-	if err == nil {
-		s.replayed(which.Subscription, sum)
-	}
+	s.replayed(ctx, which.Subscription, which.Stream, sum) // an error may have come after some
 	return sum, next, err
 }
 
-func (s *Service) replayed(subscription string, work fsm.LetterWork) {
-	s.Log.Info("dead letters are replayed", zap.String("subscription", subscription),
-		zap.Int("dead_letters", work.Done), zap.Int("refused", work.Refused))
+func (s *Service) replayed(ctx context.Context, subscription, about string, work fsm.LetterWork) {
+	if work.Done == 0 {
+		return
+	}
+	s.Did(ctx,
+		fsm.Change{What: "dead letters are replayed", Subscription: subscription, About: about, Count: work.Done},
+		zap.String("subscription", subscription), zap.Int("dead_letters", work.Done), zap.Int("refused", work.Refused))
 }
 
 // letterWork is what a call of the store does with dead letters, and to how many at a time. It begins with the first
@@ -185,10 +191,10 @@ func (s *Service) work(
 			}
 			w, out, err := work.do(ctx, span, work.atATime)
 			s.Outcomes.Follow(out, fsm.Sighting{}) // an error may have come after some were worked on
+			sum.Done, sum.Refused = sum.Done+w.Done, sum.Refused+w.Refused
 			if err != nil {
 				return sum, "", err
 			}
-			sum.Done, sum.Refused = sum.Done+w.Done, sum.Refused+w.Refused
 			if looked = w.Looked; looked > 0 {
 				at.Seq = w.Last
 			}

@@ -254,7 +254,7 @@ var everything = func() fsm.Principal {
 // subscribe returns the subscription that delivers the events of a target. It is made with the first one, and begins at
 // the start of its streams: an event that has expired is not sent again.
 func (o *Outbox) subscribe(ctx context.Context, target string) (fsm.Subscription, error) {
-	ctx = As(ctx, everything)
+	ctx = asItself(ctx)
 	want := fsm.Subscription{
 		ID: fsm.OutboxSubscription(o.hashOf(target)), Pattern: o.pathOf(target) + "/*", Webhook: target,
 		Mode: fsm.ModePush, Format: fsm.FormatOutbox, Ordering: fsm.OrderingNone, Start: fsm.Start,
@@ -335,8 +335,12 @@ func (o *Outbox) Replay(ctx context.Context, h Handed, key string) (Handed, erro
 	e := h.Event
 	e.ID, e.Key, e.ReplayOf, e.Payload, e.DeliverAt = "", key, h.Event.ID, payload, 0
 	again, err := o.HandOver(ctx, e)
-	if err == nil && again.Event.ReplayOf != e.ReplayOf {
+	switch {
+	case err != nil:
+	case again.Event.ReplayOf != e.ReplayOf:
 		err = conflict("it is no replay of this one")
+	case again.New:
+		o.Control.Did(ctx, fsm.Change{What: "event replayed", About: e.ReplayOf}, zap.String("event", e.ReplayOf))
 	}
 	return again, err
 }

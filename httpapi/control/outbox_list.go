@@ -6,6 +6,8 @@ import (
 	"strings"
 	"time"
 
+	"go.uber.org/zap"
+
 	"reveille/fsm"
 	"reveille/httpapi/refusal"
 )
@@ -160,6 +162,9 @@ func (o *Outbox) Cancel(ctx context.Context, id string) (Handed, error) {
 	cancelled, err := o.Store.CancelEvent(ctx, id)
 	if err != nil {
 		return Handed{}, err
+	}
+	if cancelled {
+		o.Control.Did(ctx, fsm.Change{What: "event cancelled", About: id}, zap.String("event", id))
 	}
 	h, err := o.Event(ctx, id)
 	if err == nil && !cancelled {

@@ -65,8 +65,10 @@ func (s *Service) ReplaySpan(ctx context.Context, id, path string, from, to fsm.
 		ID:           s.ReplayID(fsm.ReplayQueue{Stream: path, Number: number, Span: true}),
 		Subscription: consumer.Subscription, Stream: path, From: from, To: to,
 	}
-	s.Log.Info("a span of a stream is replayed", zap.String("subscription", r.Subscription),
-		zap.String("stream", path), zap.String("from", from.Value()), zap.String("to", to.Value()))
+	about := r.ID + " of " + path
+	s.Did(ctx, fsm.Change{What: "a span of a stream is replayed", Subscription: r.Subscription, About: about},
+		zap.String("subscription", r.Subscription), zap.String("stream", path), zap.String("from", from.Value()),
+		zap.String("to", to.Value()))
 	return r, nil
 }
 
@@ -149,9 +151,13 @@ func (s *Service) CancelReplays(ctx context.Context, which Letters) (cancelled i
 		cancelled += n
 		return true, err
 	})
+	if cancelled > 0 { // an error may have come after some
+		s.Did(ctx, fsm.Change{
+			What: "replays cancelled", Subscription: which.Subscription, About: which.Stream, Count: cancelled,
+		}, zap.String("subscription", which.Subscription), zap.Int("replays", cancelled))
+	}
 	if err != nil {
 		return 0, err
 	}
-	s.Log.Info("replays cancelled", zap.String("subscription", which.Subscription), zap.Int("replays", cancelled))
 	return cancelled, nil
 }

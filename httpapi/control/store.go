@@ -14,6 +14,7 @@ type Store interface {
 	foundStore
 	LetterStore
 	ReplayStore
+	AuditStore
 	// Catalog is this replica's view of the subscriptions; the store keeps it up to date.
 	Catalog() *cache.Catalog
 	// ChangeSubscription stores what change returns, and returns it as stored. It is then Told, and in the list from

@@ -84,6 +84,7 @@ func (s *Service) Subscribe(
 	if created {
 		s.Log.Info("subscription created", zap.String("subscription", sub.ID), zap.String("pattern", sub.Pattern))
 		s.Outcomes.Subscribed(stored, true)
+		s.noteSubscription(ctx, "subscription created", fsm.Subscription{}, stored)
 	}
 	return stored, created, err
 }
@@ -97,8 +98,10 @@ func (s *Service) Change(
 			return changed, err
 		}
 	}
+	var was []fsm.Subscription
 	stored, err := s.View.ChangeSubscription(ctx, named.ID,
 		func(now fsm.Subscription) (fsm.Subscription, error) {
+			was = append(was, now)
 			if now.Pattern != named.Pattern { // deleted since, and made anew with this one
 				return now, fsm.ErrNotFound
 			}
@@ -108,6 +111,10 @@ func (s *Service) Change(
 		return stored, known(err)
 	}
 	s.Log.Info("subscription changed", zap.String("subscription", stored.ID))
+	// The last call may have got what the first one has led to, because the reply was lost.
+	if !s.noteSubscription(ctx, "subscription changed", was[len(was)-1], stored) {
+		s.noteSubscription(ctx, "subscription changed", was[0], stored)
+	}
 	return stored, nil
 }
 
@@ -133,12 +140,18 @@ func (s *Service) Delete(ctx context.Context, id string) error {
 	if !found && !principalOf(ctx).SeesAll() {
 		return nil
 	}
-	if err := s.View.store.DeleteSubscription(ctx, id); err != nil {
-		return err
-	}
-	if found {
+	err := s.View.store.DeleteSubscription(ctx, id)
+	if found && (err == nil || s.isGone(ctx, id)) {
 		s.Log.Info("subscription deleted", zap.String("subscription", id))
 		s.Outcomes.Subscribed(sub, false)
+		s.noteSubscription(ctx, "subscription deleted", sub, fsm.Subscription{})
 	}
-	return nil
+	return err
+}
+
+// isGone says whether a subscription is not in the list any more, although its deletion has failed.
+func (s *Service) isGone(ctx context.Context, id string) bool {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), noteTimeout)
+	defer cancel()
+	return s.View.RefreshCatalog(ctx) == nil && !s.View.seesSubscription(ctx, id)
 }

@@ -40,17 +40,31 @@ func NewView(store Store, streams Streams) *View {
 	return &View{wholeStore: store, foundStore: store, store: store, streams: streams}
 }
 
-type principalKey struct{}
-
-// As returns the context of a request by a principal.
-func As(ctx context.Context, p fsm.Principal) context.Context {
-	return context.WithValue(ctx, principalKey{}, p)
+// requester is who asks for something. It is itself if this program does something that nobody has asked for.
+type requester struct {
+	principal fsm.Principal
+	from      string
+	itself    bool
 }
 
-func principalOf(ctx context.Context) fsm.Principal {
-	p, _ := ctx.Value(principalKey{}).(fsm.Principal)
-	return p
+type requesterKey struct{}
+
+// As returns the context of a request by a principal, from an address.
+func As(ctx context.Context, p fsm.Principal, from string) context.Context {
+	return context.WithValue(ctx, requesterKey{}, requester{principal: p, from: from})
 }
+
+// asItself returns the context of what this program does by itself.
+func asItself(ctx context.Context) context.Context {
+	return context.WithValue(ctx, requesterKey{}, requester{principal: everything, itself: true})
+}
+
+func requesterOf(ctx context.Context) requester {
+	r, _ := ctx.Value(requesterKey{}).(requester)
+	return r
+}
+
+func principalOf(ctx context.Context) fsm.Principal { return requesterOf(ctx).principal }
 
 // seen returns the entries of a list for which sees is true. The list is the store's: it stays as it is.
 func seen[T any](ctx context.Context, list []T, sees func(T) bool) []T {

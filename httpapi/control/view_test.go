@@ -12,6 +12,7 @@ import (
 	"reveille/fsm/router"
 	"reveille/fsm/spec"
 	"reveille/httpapi/control"
+	"reveille/httpapi/fields"
 	"reveille/test/ports"
 )
 
@@ -26,7 +27,7 @@ func as(t *testing.T, paths ...string) context.Context {
 		}
 		p.Paths = append(p.Paths, pattern)
 	}
-	return control.As(t.Context(), p)
+	return control.As(t.Context(), p, "192.0.2.7")
 }
 
 // mixed has dead letters, replays and streams of /b between those of /a, in every partition.
@@ -157,7 +158,7 @@ func TestAnIDWithDeadLettersOfAnotherIsTaken(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.Store.DB.PutLetter(fsm.DeadLetter{Subscription: "b", Consumer: fsm.ConsumerID("b", "/b/a"), Stream: "/b/a"})
-	s := &control.Service{View: v, Outcomes: router.New(), Log: zap.NewNop()}
+	s := &control.Service{View: v, Outcomes: router.New(), Log: zap.NewNop(), Differences: fields.Differences}
 	sub := fsm.Subscription{ID: "b", Pattern: "/a/x"}
 	var conflict *fsm.ConflictError
 	if _, _, err := s.Subscribe(as(t, "/a/**"), sub); !errors.As(err, &conflict) || len(conflict.Fields) > 0 {

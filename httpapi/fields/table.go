@@ -1,6 +1,8 @@
 package fields
 
 import (
+	"encoding/json"
+	"net/url"
 	"time"
 
 	"reveille/fsm"
@@ -88,6 +90,59 @@ func forPush(name string, set setting, named bool) setting {
 		}
 		return nil
 	}
+}
+
+// maxDifference bounds what the audit keeps of a value, in bytes.
+const maxDifference = 1024
+
+// Differences returns the fields that two subscriptions do not have in common, with the values of each, and the pattern
+// of one that was made or deleted. It shows no secret: of a URL only the scheme and the host, of headers the names. It
+// is empty for the zero subscription.
+func Differences(was, is fsm.Subscription) (before, after json.RawMessage) {
+	var differing [2]web.Members
+	if was.Pattern != is.Pattern {
+		for i, sub := range []fsm.Subscription{was, is} {
+			if sub.Pattern != "" {
+				differing[i] = differing[i].With("pattern", sub.Pattern)
+			}
+		}
+	} else if was.Paused != is.Paused {
+		differing[0], differing[1] = differing[0].With("paused", was.Paused), differing[1].With("paused", is.Paused)
+	}
+	for _, f := range fsm.Fields {
+		if f.Same(&was, &is) {
+			continue
+		}
+		for i, sub := range []*fsm.Subscription{&was, &is} {
+			if f.Same(sub, &fsm.Subscription{}) {
+				continue
+			}
+			shown := codecs[f.Name].show(f.Value(sub))
+			if f.Name == "webhook" {
+				shown = hostOnly(sub.Webhook)
+			}
+			if text, err := json.Marshal(shown); err != nil || len(text) > maxDifference {
+				shown = "(long)"
+			}
+			differing[i] = differing[i].With(f.Name, shown)
+		}
+	}
+	if was.ID != "" {
+		before, _ = json.Marshal(differing[0]) // each value was written before
+	}
+	if is.ID != "" {
+		after, _ = json.Marshal(differing[1])
+	}
+	return before, after
+}
+
+// hostOnly leaves out of a URL what may hold a secret.
+func hostOnly(text string) string {
+	u, err := url.Parse(text)
+	if err != nil {
+		return ""
+	}
+	return u.Scheme + "://" + u.Host
 }
 
 // bareWake has the defaults of ModeWake.

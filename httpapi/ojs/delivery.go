@@ -120,7 +120,12 @@ func (f *Face) retryDelivery(ctx context.Context, d control.Delivery) error {
 	}
 	// If the delivery does not wait any more, an attempt was made since.
 	ref := fsm.DeliveryRef{Consumer: w.Ref(), Epoch: w.Epoch, WakeID: w.WakeID}
-	_, err := f.Control.View.RetryDelivery(ctx, d.Subscription, ref)
+	waited, err := f.Control.View.RetryDelivery(ctx, d.Subscription, ref)
+	if waited {
+		f.Control.Note(ctx, fsm.Change{
+			What: "a delivery is retried", Subscription: d.Subscription.ID, About: d.Attempts[0].DeliveryID,
+		})
+	}
 	return err
 }
 

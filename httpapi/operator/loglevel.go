@@ -9,6 +9,7 @@ import (
 	"go.uber.org/zap/zapcore"
 
 	"reveille/fsm"
+	"reveille/httpapi/control"
 	"reveille/httpapi/refusal"
 	"reveille/httpapi/web"
 )
@@ -46,5 +47,10 @@ func (f *Face) setLogLevel(c echo.Context) error {
 	f.LogLevel.SetLevel(min(was, level, zap.InfoLevel))
 	f.Control.Log.Info("log level changed", zap.Stringer("was", was), zap.Stringer("level", level))
 	f.LogLevel.SetLevel(level)
+	if was != level {
+		change := fsm.Change{What: "log level changed", About: f.Health.ReplicaID()}
+		change.Before, change.After = control.Differing(logLevelBody{was.String()}, logLevelBody{level.String()})
+		f.Control.Note(c.Request().Context(), change)
+	}
 	return web.Answer(c, http.StatusOK, logLevelBody{level.String()}, nil)
 }

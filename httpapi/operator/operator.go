@@ -79,6 +79,10 @@ func (f *Face) Resources() []web.Resource {
 			Route: "/api/v1/deliveries", Role: web.Anyone,
 			Methods: list(f.showAllDeliveries, append([]string{"subscription"}, deliveryFilters...)...),
 		},
+		{
+			Route: "/api/v1/audit", Role: web.Anyone, Whole: true,
+			Methods: list(f.showAudit, "subscription", "since", "until"),
+		},
 		{Route: "/api/v1/find", Role: web.Anyone, Methods: web.Get(f.find)},
 		{Route: one + "/pause", Role: web.Anyone, Methods: web.Post(f.onConsumers(f.Control.Pause))},
 		{Route: one + "/resume", Role: web.Anyone, Methods: web.Post(f.onConsumers(f.Control.Resume))},

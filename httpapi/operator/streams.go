@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/labstack/echo/v4"
@@ -18,6 +19,9 @@ import (
 	"reveille/httpapi/refusal"
 	"reveille/httpapi/web"
 )
+
+// mostListed is how many streams the audit names of one request.
+const mostListed = 20
 
 // MaxNamed bounds how many streams one operator's request may name.
 const MaxNamed = 10_000
@@ -142,7 +146,9 @@ func (f *Face) nameStreams(done string, do func(context.Context, []string) error
 			return err
 		}
 		if len(paths) > 0 {
-			f.Control.Log.Info(done, zap.Int("streams", len(paths)), zap.String("first", paths[0]))
+			about := strings.Join(paths[:min(len(paths), mostListed)], ", ")
+			f.Control.Did(c.Request().Context(), fsm.Change{What: done, About: about, Count: len(paths)},
+				zap.Int("streams", len(paths)), zap.String("first", paths[0]))
 		}
 		return web.Answer(c, http.StatusOK, map[string]int{"streams": len(paths)}, nil)
 	}

@@ -5,12 +5,14 @@ import (
 	"encoding/json"
 	"maps"
 	"net/http"
+	"reflect"
 	"slices"
 	"strings"
 
 	"github.com/labstack/echo/v4"
 
 	"reveille/fsm"
+	"reveille/httpapi/control"
 	"reveille/httpapi/refusal"
 	"reveille/httpapi/web"
 )
@@ -62,6 +64,12 @@ type changedBody struct {
 	Previous configBody `json:"previous"`
 }
 
+// notedConfig is a configuration as the audit has it. The names of providers do not say that one has another secret.
+type notedConfig struct {
+	configBody
+	NewSecrets bool `json:"new_secrets,omitempty"`
+}
+
 // changeConfig answers PATCH /webhooks/config. What the body leaves out stays as it is.
 func (f *Face) changeConfig(c echo.Context) error {
 	o, err := f.Bodies.JSON(c)
@@ -70,6 +78,13 @@ func (f *Face) changeConfig(c echo.Context) error {
 	}
 	was, is, err := f.Outbox.Store.ChangeOutboxConfig(c.Request().Context(),
 		func(config fsm.OutboxConfig) (fsm.OutboxConfig, error) { return f.patched(config, o) })
+	if err == nil && !reflect.DeepEqual(was, is) {
+		change := fsm.Change{What: "configuration of direct deliveries changed"}
+		secrets := !reflect.DeepEqual(was.Secrets, is.Secrets)
+		change.Before, change.After = control.Differing(
+			notedConfig{configBodyOf(was), false}, notedConfig{configBodyOf(is), secrets})
+		f.Outbox.Control.Did(c.Request().Context(), change)
+	}
 	return web.Answer(c, http.StatusOK, changedBody{configBodyOf(is), configBodyOf(was)}, err)
 }
 

@@ -105,6 +105,8 @@ type state struct {
 	places map[string]time.Time
 	// logs are the delivery logs, by the generation of their subscription, the oldest entry first.
 	logs map[string][]fsm.LoggedAttempt
+	// changes are those of the audit, the oldest first.
+	changes []fsm.Change
 	// reserved are the idempotency keys.
 	reserved map[string]fsm.OutboxKey
 	outbox   fsm.OutboxConfig
