@@ -33,9 +33,12 @@ func (s *Service) Pause(ctx context.Context, id string) (consumers int, err erro
 
 // done notes what was done to the consumers of a subscription. An error may have come after some.
 func (s *Service) done(ctx context.Context, did, id string, consumers int, err error) (int, error) {
-	if err == nil || consumers > 0 {
+	switch {
+	case err == nil || consumers > 0:
 		s.Did(ctx, fsm.Change{What: did, Subscription: id, Count: consumers},
 			zap.String("subscription", id), zap.Int("consumers", consumers))
+	case errors.Is(err, fsm.ErrUnavailable):
+		s.Note(ctx, InPart(fsm.Change{What: did, Subscription: id}))
 	}
 	return consumers, known(err)
 }

@@ -31,7 +31,7 @@ type AuditStore interface {
 
 // maxNoted bounds the fields of a change before, and those after it, in bytes. maxAbout bounds what it is about.
 const (
-	maxNoted = 4096
+	maxNoted = 2048
 	maxAbout = 1024
 )
 
@@ -49,12 +49,10 @@ func (s *Service) Note(ctx context.Context, c fsm.Change) {
 		return
 	}
 	c.By, c.From = r.principal.Name, r.from
-	c.About = strings.ToValidUTF8(c.About[:min(len(c.About), maxAbout)], "")
-	for _, fields := range []*json.RawMessage{&c.Before, &c.After} {
-		if len(*fields) > maxNoted {
-			*fields = json.RawMessage(`{"(long)":""}`)
-		}
+	if len(c.About) > maxAbout {
+		c.About = strings.ToValidUTF8(c.About[:maxAbout], "") + "…"
 	}
+	c.Before, c.After = bounded(c.Before), bounded(c.After)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), noteTimeout)
 	defer cancel()
 	if err := s.View.store.NoteChange(ctx, c); err != nil {
@@ -62,6 +60,25 @@ func (s *Service) Note(ctx context.Context, c fsm.Change) {
 			zap.String("what", c.What), zap.String("subscription", c.Subscription), zap.String("by", c.By),
 			zap.String("from", c.From), zap.Error(err))
 	}
+}
+
+// bounded leaves out the values of fields that are too long together.
+func bounded(fields json.RawMessage) json.RawMessage {
+	if len(fields) <= maxNoted {
+		return fields
+	}
+	names := fieldsOf(fields)
+	for name := range names {
+		names[name] = json.RawMessage(`"(long)"`)
+	}
+	text, _ := json.Marshal(names) // as they were read
+	return text
+}
+
+// InPart returns a change that may have been made only in part, or not at all.
+func InPart(c fsm.Change) fsm.Change {
+	c.What += ", perhaps in part"
+	return c
 }
 
 // noteSubscription notes a subscription that was changed, made or deleted: one of both may be the zero subscription. It

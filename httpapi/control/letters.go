@@ -150,7 +150,7 @@ func (s *Service) ReplayLetters(ctx context.Context, which Letters) (sum fsm.Let
 }
 
 func (s *Service) replayed(ctx context.Context, subscription, about string, work fsm.LetterWork) {
-	if work.Done == 0 {
+	if work.Done == 0 && work.Refused == 0 {
 		return
 	}
 	s.Did(ctx,

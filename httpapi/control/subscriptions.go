@@ -98,22 +98,24 @@ func (s *Service) Change(
 			return changed, err
 		}
 	}
-	var was []fsm.Subscription
+	type change struct{ was, is fsm.Subscription }
+	var tried []change
 	stored, err := s.View.ChangeSubscription(ctx, named.ID,
 		func(now fsm.Subscription) (fsm.Subscription, error) {
-			was = append(was, now)
 			if now.Pattern != named.Pattern { // deleted since, and made anew with this one
 				return now, fsm.ErrNotFound
 			}
-			return asked(now)
+			is, err := asked(now)
+			tried = append(tried, change{now, is})
+			return is, err
 		})
 	if err != nil {
 		return stored, known(err)
 	}
 	s.Log.Info("subscription changed", zap.String("subscription", stored.ID))
-	// The last call may have got what the first one has led to, because the reply was lost.
-	if !s.noteSubscription(ctx, "subscription changed", was[len(was)-1], stored) {
-		s.noteSubscription(ctx, "subscription changed", was[0], stored)
+	// The last one may have found what the first one has led to, because the reply was lost.
+	if last := tried[len(tried)-1]; !s.noteSubscription(ctx, "subscription changed", last.was, last.is) {
+		s.noteSubscription(ctx, "subscription changed", tried[0].was, tried[0].is)
 	}
 	return stored, nil
 }
@@ -141,17 +143,14 @@ func (s *Service) Delete(ctx context.Context, id string) error {
 		return nil
 	}
 	err := s.View.store.DeleteSubscription(ctx, id)
-	if found && (err == nil || s.isGone(ctx, id)) {
+	switch {
+	case !found:
+	case err == nil:
 		s.Log.Info("subscription deleted", zap.String("subscription", id))
 		s.Outcomes.Subscribed(sub, false)
 		s.noteSubscription(ctx, "subscription deleted", sub, fsm.Subscription{})
+	case errors.Is(err, fsm.ErrUnavailable):
+		s.Note(ctx, InPart(fsm.Change{What: "subscription deleted", Subscription: id}))
 	}
 	return err
-}
-
-// isGone says whether a subscription is not in the list any more, although its deletion has failed.
-func (s *Service) isGone(ctx context.Context, id string) bool {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), noteTimeout)
-	defer cancel()
-	return s.View.RefreshCatalog(ctx) == nil && !s.View.seesSubscription(ctx, id)
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"math"
 	"net/http"
 	"slices"
@@ -15,6 +16,7 @@ import (
 	"go.uber.org/zap"
 
 	"reveille/fsm"
+	"reveille/httpapi/control"
 	"reveille/httpapi/paging"
 	"reveille/httpapi/refusal"
 	"reveille/httpapi/web"
@@ -142,12 +144,15 @@ func (f *Face) nameStreams(done string, do func(context.Context, []string) error
 		if err != nil {
 			return err
 		}
+		change := fsm.Change{What: done, About: strings.Join(paths[:min(len(paths), mostListed)], ", ")}
 		if err := do(c.Request().Context(), paths); err != nil {
+			if errors.Is(err, fsm.ErrUnavailable) {
+				f.Control.Note(c.Request().Context(), control.InPart(change))
+			}
 			return err
 		}
-		if len(paths) > 0 {
-			about := strings.Join(paths[:min(len(paths), mostListed)], ", ")
-			f.Control.Did(c.Request().Context(), fsm.Change{What: done, About: about, Count: len(paths)},
+		if change.Count = len(paths); len(paths) > 0 {
+			f.Control.Did(c.Request().Context(), change,
 				zap.Int("streams", len(paths)), zap.String("first", paths[0]))
 		}
 		return web.Answer(c, http.StatusOK, map[string]int{"streams": len(paths)}, nil)

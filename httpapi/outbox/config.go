@@ -78,11 +78,11 @@ func (f *Face) changeConfig(c echo.Context) error {
 	}
 	was, is, err := f.Outbox.Store.ChangeOutboxConfig(c.Request().Context(),
 		func(config fsm.OutboxConfig) (fsm.OutboxConfig, error) { return f.patched(config, o) })
-	if err == nil && !reflect.DeepEqual(was, is) {
-		change := fsm.Change{What: "configuration of direct deliveries changed"}
-		secrets := !reflect.DeepEqual(was.Secrets, is.Secrets)
-		change.Before, change.After = control.Differing(
-			notedConfig{configBodyOf(was), false}, notedConfig{configBodyOf(is), secrets})
+	secrets := len(was.Secrets)+len(is.Secrets) > 0 && !reflect.DeepEqual(was.Secrets, is.Secrets)
+	change := fsm.Change{What: "configuration of direct deliveries changed"}
+	change.Before, change.After = control.Differing(
+		notedConfig{configBodyOf(was), false}, notedConfig{configBodyOf(is), secrets})
+	if err == nil && string(change.After) != "{}" {
 		f.Outbox.Control.Did(c.Request().Context(), change)
 	}
 	return web.Answer(c, http.StatusOK, changedBody{configBodyOf(is), configBodyOf(was)}, err)
