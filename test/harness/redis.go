@@ -109,7 +109,9 @@ func (r *Redis) appendedTo() string {
 
 // Client returns a client that is closed with the test.
 func (r *Redis) Client() *redis.Client {
-	c := redis.NewClient(&redis.Options{Addr: r.Addr, ContextTimeoutEnabled: true})
+	c := redis.NewClient(&redis.Options{
+		Addr: r.Addr, ContextTimeoutEnabled: true, ReadTimeout: Wait, WriteTimeout: Wait, // on a crowded machine
+	})
 	r.t.Cleanup(func() { _ = c.Close() })
 	return c
 }
