@@ -9,6 +9,7 @@ import (
 
 	"reveille/fsm"
 	"reveille/redisstore"
+	"reveille/test/harness"
 )
 
 // TestTheAuditIsKept holds that changes are read as they were, the latest first and page by page, and that there are
@@ -57,11 +58,10 @@ func TestTheAuditIsKept(t *testing.T) {
 	}
 }
 
+// TestTheAuditIsBounded holds how many changes are kept.
 func TestTheAuditIsBounded(t *testing.T) {
 	t.Parallel()
-	if testing.Short() {
-		t.Skip("it makes ten thousand calls")
-	}
+	harness.Long(t)
 	w := openWith(t, redisstore.EmptyRedis(t).URL, nil, redisstore.Options{Partitions: 4})
 	for range fsm.MaxChanges + 200 {
 		if err := w.NoteChange(t.Context(), fsm.Change{What: "a"}); err != nil {

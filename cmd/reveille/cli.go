@@ -180,9 +180,7 @@ var commands = []command{
 			f.StringVar(&c.code, "status", "", "only those answered with this `status`, such as 503 or 5xx")
 			f.StringVar(&c.class, "class", "", "only those that failed with this `class`, such as timeout")
 			f.StringVar(&c.id, "id", "", "only those of the delivery or wake with this `id`")
-			f.StringVar(&c.since, "since", "",
-				"only those since this `time`, such as 2026-11-26T17:00:00Z, or how long ago, such as 1h or 2d")
-			f.StringVar(&c.until, "until", "", "only those before this `time`, which is said likewise")
+			spans(c, f)
 		},
 		run: (*cli).deliveries,
 	},
@@ -200,9 +198,7 @@ var commands = []command{
 		flags: func(c *cli, f *flag.FlagSet) {
 			pages(c, f)
 			f.StringVar(&c.subscription, "subscription", "", "only those of the subscription with this `ID`")
-			f.StringVar(&c.since, "since", "",
-				"only those since this `time`, such as 2026-11-26T17:00:00Z, or how long ago, such as 1h or 2d")
-			f.StringVar(&c.until, "until", "", "only those before this `time`, which is said likewise")
+			spans(c, f)
 		},
 		run: (*cli).audit,
 	},
@@ -315,6 +311,13 @@ func (o *output) Set(text string) error {
 func pages(c *cli, f *flag.FlagSet) {
 	asks(c, f)
 	paged(c, f)
+}
+
+// spans defines the flags that limit a list to a time.
+func spans(c *cli, f *flag.FlagSet) {
+	f.StringVar(&c.since, "since", "",
+		"only those since this `time`, such as 2026-11-26T17:00:00Z, or how long ago, such as 1h or 2d")
+	f.StringVar(&c.until, "until", "", "only those before this `time`, which is said likewise")
 }
 
 func paged(c *cli, f *flag.FlagSet) {

@@ -29,8 +29,9 @@ type AuditStore interface {
 	Changes(ctx context.Context, before string, most int) ([]fsm.Change, error)
 }
 
-// maxNoted bounds the fields of a change before, and those after it, in bytes. maxAbout bounds what it is about.
+// The bounds of a change, in bytes: of a field, of the fields before it and of those after it, and of what it is about.
 const (
+	maxField = 1024
 	maxNoted = 2048
 	maxAbout = 1024
 )
@@ -62,16 +63,26 @@ func (s *Service) Note(ctx context.Context, c fsm.Change) {
 	}
 }
 
-// bounded leaves out the values of fields that are too long together.
+// bounded leaves out the values of long fields, and of all if they are too long together.
 func bounded(fields json.RawMessage) json.RawMessage {
-	if len(fields) <= maxNoted {
+	if len(fields) <= maxField {
 		return fields
 	}
-	names := fieldsOf(fields)
-	for name := range names {
-		names[name] = json.RawMessage(`"(long)"`)
+	if fields = shortened(fields, maxField); len(fields) > maxNoted {
+		fields = shortened(fields, 0)
 	}
-	text, _ := json.Marshal(names) // as they were read
+	return fields
+}
+
+// shortened leaves out the values of fields that are longer than some bytes.
+func shortened(fields json.RawMessage, most int) json.RawMessage {
+	values := fieldsOf(fields)
+	for name, value := range values {
+		if len(value) > most {
+			values[name] = json.RawMessage(`"(long)"`)
+		}
+	}
+	text, _ := json.Marshal(values) // as they were read
 	return text
 }
 

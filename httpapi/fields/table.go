@@ -2,7 +2,6 @@ package fields
 
 import (
 	"encoding/json"
-	"net/url"
 	"time"
 
 	"reveille/fsm"
@@ -92,12 +91,9 @@ func forPush(name string, set setting, named bool) setting {
 	}
 }
 
-// maxDifference bounds what the audit keeps of a value, in bytes.
-const maxDifference = 1024
-
 // Differences returns the fields that two subscriptions do not have in common, with the values of each, and the pattern
-// of one that was made or deleted. It shows no secret: of a URL only the scheme and the host, of headers the names. It
-// is empty for the zero subscription.
+// of one that was made or deleted. It shows no secret: of a URL only its origin, of headers the names. It is empty for
+// the zero subscription.
 func Differences(was, is fsm.Subscription) (before, after json.RawMessage) {
 	var differing [2]web.Members
 	if was.Pattern != is.Pattern {
@@ -119,30 +115,18 @@ func Differences(was, is fsm.Subscription) (before, after json.RawMessage) {
 			}
 			shown := codecs[f.Name].show(f.Value(sub))
 			if f.Name == "webhook" {
-				shown = hostOnly(sub.Webhook)
-			}
-			if text, err := json.Marshal(shown); err != nil || len(text) > maxDifference {
-				shown = "(long)"
+				shown = sub.Origin()
 			}
 			differing[i] = differing[i].With(f.Name, shown)
 		}
 	}
 	if was.ID != "" {
-		before, _ = json.Marshal(differing[0]) // each value was written before
+		before, _ = json.Marshal(differing[0]) // these are values that answers show, too
 	}
 	if is.ID != "" {
 		after, _ = json.Marshal(differing[1])
 	}
 	return before, after
-}
-
-// hostOnly leaves out of a URL what may hold a secret.
-func hostOnly(text string) string {
-	u, err := url.Parse(text)
-	if err != nil {
-		return ""
-	}
-	return u.Scheme + "://" + u.Host
 }
 
 // bareWake has the defaults of ModeWake.
