@@ -78,6 +78,7 @@ func (h *harness) fill(id, delivery string) {
 		At: h.Clock(), Stream: path, Consumer: consumer, WakeID: "w_" + id, DeliveryID: delivery, Attempt: 1,
 		Result: "failed", Status: 503,
 	})
+	h.Store.DB.PutCounted(sub, fsm.Attempt{Result: fsm.AttemptFailed, Class: "unavailable"})
 }
 
 // letterID is the ID of a dead letter of the hidden subscription.
@@ -103,7 +104,7 @@ type asks struct{ ids, rest, queries, bodies []string }
 func asksOf(letter string) asks {
 	quoted := func(format string) string { return fmt.Sprintf(format, hidden) }
 	return asks{
-		ids:  []string{hidden, hiddenOJ, letter},
+		ids:  []string{hidden, hiddenOJ, letter, ""},
 		rest: []string{quoted("%s:%%2F%[1]s%%2F0"), quoted("%s:%%2F%[1]s%%2F0:9")},
 		queries: []string{
 			"", "subscription=" + hidden, quoted("stream=/%s/0"), "watched=true", "failing=true", "limit=1",

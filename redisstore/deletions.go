@@ -68,7 +68,8 @@ type dropping struct {
 }
 
 // markDeleted tells all partitions that a generation is no longer on a version of the list, and removes its delivery
-// log. It then stores that they were told. It returns where the generation has consumers or dead letters left.
+// log and its statistics. It then stores that they were told. It returns where the generation has consumers or dead
+// letters left.
 func (s *Store) markDeleted(
 	ctx context.Context, id, generation string, version int64,
 ) (left []dropping, err error) {
@@ -81,12 +82,22 @@ func (s *Store) markDeleted(
 		err = errors.Join(err, r.bad)
 	}
 	if err == nil {
-		err = wrap(s.rdb.Unlink(ctx, s.keys.deliveryLog(id, generation)).Err())
+		err = s.forgetAttempts(ctx, subOf{id, generation})
 	}
 	if err != nil {
 		return nil, err
 	}
 	return left, wrap(s.rdb.HDel(ctx, s.keys.dropping(), generation).Err())
+}
+
+// forgetAttempts removes what is kept of a subscription's attempts.
+func (s *Store) forgetAttempts(ctx context.Context, of subOf) error {
+	now, err := s.now(ctx)
+	if err != nil {
+		return err
+	}
+	names := append(s.keys.counted(of, now), s.keys.deliveryLog(of.id, of.generation))
+	return wrap(s.rdb.Unlink(ctx, names...).Err())
 }
 
 // drop removes what deleted subscriptions have left in partitions, some of each at a time, until nothing is left.

@@ -56,20 +56,17 @@ type logWriter struct {
 	said   throttle.Trouble
 	// written are the logs that this replica has written to, of subscriptions that it does not know to be deleted. Only
 	// run uses it.
-	written map[logOf]struct{}
+	written map[subOf]struct{}
 }
 
-// logOf names the log of a subscription.
-type logOf struct{ id, generation string }
-
 type logEntry struct {
-	of logOf
+	of subOf
 	fsm.LoggedAttempt
 }
 
 func newLogWriter(s *Store) *logWriter {
 	return &logWriter{
-		s: s, ready: bell.New(), written: map[logOf]struct{}{},
+		s: s, ready: bell.New(), written: map[subOf]struct{}{},
 		dropped: promauto.With(s.opts.Metrics).NewCounter(prometheus.CounterOpts{
 			Name: "reveille_delivery_log_dropped_total",
 			Help: "Delivery attempts of this replica that are missing from the delivery log, because Redis did not " +
@@ -84,7 +81,7 @@ func (l *logWriter) attempted(a fsm.Attempt) {
 	if !l.s.opts.DeliveryLog.Takes(a.Result) || a.Result == fsm.AttemptAbandoned && !a.Sent {
 		return
 	}
-	of := logOf{a.Delivery.Subscription, a.Delivery.Generation}
+	of := subOf{a.Delivery.Subscription, a.Delivery.Generation}
 	e := &logEntry{of, fsm.LoggedAttemptOf(a, l.s.opts.LoggedAnswers)}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -187,9 +184,9 @@ func (l *logWriter) send(ctx context.Context, batch []*logEntry) (left []*logEnt
 		return batch, 0, err
 	}
 	pipe := l.s.rdb.Pipeline()
-	adds, touched := make([]*redis.StringCmd, len(batch)), map[logOf]struct{}{}
+	adds, touched := make([]*redis.StringCmd, len(batch)), map[subOf]struct{}{}
 	for i, e := range batch {
-		if l.listed(e.of) {
+		if l.s.knows(e.of) {
 			touched[e.of] = struct{}{}
 			adds[i] = pipe.XAdd(ctx, &redis.XAddArgs{
 				Stream: l.s.keys.deliveryLog(e.of.id, e.of.generation), MaxLen: logLength, Approx: true,
@@ -224,9 +221,9 @@ func (l *logWriter) send(ctx context.Context, batch []*logEntry) (left []*logEnt
 // log, before it knew of the deletion. If sweep cannot remove a log now, it tries again the next time, or the log
 // expires.
 func (l *logWriter) sweep(ctx context.Context) {
-	var gone []logOf
+	var gone []subOf
 	for of := range l.written {
-		if !l.listed(of) {
+		if !l.s.knows(of) {
 			gone = append(gone, of)
 		}
 	}
@@ -246,11 +243,6 @@ func (l *logWriter) sweep(ctx context.Context) {
 			delete(l.written, of)
 		}
 	}
-}
-
-func (l *logWriter) listed(of logOf) bool {
-	sub, there := l.s.catalog.Get(of.id)
-	return there && sub.Generation == of.generation
 }
 
 // oldestLogged is lower than the IDs of all entries that are not too old.

@@ -75,3 +75,9 @@ func (s *Store) ExpireEvents(ctx context.Context) error { return s.expireEvents(
 
 // SeeToLosses is resumeLost.
 func (s *Store) SeeToLosses(ctx context.Context) error { return s.resumeLost(ctx) }
+
+// WriteCounts writes what waits for the statistics, as Run does.
+func (s *Store) WriteCounts(ctx context.Context) error { return s.counter.write(ctx) }
+
+// RunCounter writes what waits for the statistics until ctx is done, as Run does.
+func (s *Store) RunCounter(ctx context.Context) { s.counter.run(ctx) }

@@ -4,6 +4,7 @@ import (
 	"hash/fnv"
 	"strconv"
 	"strings"
+	"time"
 
 	"reveille/fsm"
 )
@@ -49,6 +50,32 @@ func (k keys) consumersOf(sub fsm.Subscription, p int) string {
 // and so over the nodes of a cluster. No script uses them.
 func (k keys) deliveryLog(id, generation string) string {
 	return k.partition(k.partitionOf(id)) + "log:" + id + ":" + generation
+}
+
+// countedHour names the hash with what is counted of a subscription's attempts in an hour, and countedMinute that of a
+// minute (counter.go). They lie in the same partition, spread like the logs.
+func (k keys) countedHour(of subOf, hour int64) string {
+	return k.countsOf(of) + "h" + strconv.FormatInt(hour, 10)
+}
+
+func (k keys) countedMinute(of subOf, minute int64) string {
+	return k.countsOf(of) + "m" + strconv.FormatInt(minute, 10)
+}
+
+func (k keys) countsOf(of subOf) string {
+	return k.partition(k.partitionOf(of.id)) + "counts:" + of.id + ":" + of.generation + ":"
+}
+
+// counted names all counts of a subscription that may be shown at a time: those of the minutes, then those of the
+// hours, the oldest first.
+func (k keys) counted(of subOf, now time.Time) (names []string) {
+	for minute := minuteOf(now) - fsm.CountedMinutes + 1; minute <= minuteOf(now); minute++ {
+		names = append(names, k.countedMinute(of, minute))
+	}
+	for hour := hourOf(now) - fsm.CountedHours + 1; hour <= hourOf(now); hour++ {
+		names = append(names, k.countedHour(of, hour))
+	}
+	return names
 }
 
 // limits names what is kept of some limits. Like the logs, they are spread over the partitions, by the last of them.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"strings"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -42,6 +43,36 @@ func (s *Store) CountConsumers(ctx context.Context, subs []fsm.Subscription) ([]
 		}
 	}
 	return counts, nil
+}
+
+// CountPending implements control.Store.
+func (s *Store) CountPending(ctx context.Context) (pending int, waiting time.Time, err error) {
+	pipe := s.rdb.Pipeline()
+	var sizes []*redis.IntCmd
+	var oldest []*redis.ZSliceCmd
+	for p := range s.keys.partitions {
+		prefix := s.keys.partition(p)
+		for _, list := range []string{"waiting", "aside", "live"} {
+			sizes = append(sizes, pipe.ZCard(ctx, prefix+list))
+		}
+		for _, list := range []string{"waiting", "aside", "retired"} {
+			oldest = append(oldest, pipe.ZRangeWithScores(ctx, prefix+list, 0, 0))
+		}
+	}
+	if _, err := pipe.Exec(ctx); err != nil {
+		return 0, waiting, wrap(err)
+	}
+	for _, size := range sizes {
+		pending += int(size.Val())
+	}
+	for _, first := range oldest {
+		for _, z := range first.Val() {
+			if since := time.UnixMilli(int64(z.Score)); waiting.IsZero() || since.Before(waiting) {
+				waiting = since
+			}
+		}
+	}
+	return pending, waiting, nil
 }
 
 // TallyConsumers implements control.Store.

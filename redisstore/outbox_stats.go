@@ -72,6 +72,6 @@ func (r *reply) count(t *fsm.OutboxTally, what string) {
 			r.fail("an unknown number of an hour")
 			return
 		}
-		t.Add(fsm.OutboxTally{Times: map[int]int64{bucket: n}})
+		t.Add(fsm.OutboxTally{Times: fsm.Times{bucket: n}})
 	}
 }

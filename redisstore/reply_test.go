@@ -310,6 +310,10 @@ func callers() []caller {
 			}
 			return nil
 		}, []any{[]any{int64(1), int64(1)}}},
+		{scriptCountAttempts, func(ctx context.Context, s *Store) error {
+			s.counter.attempted(fsm.Attempt{Result: fsm.AttemptDone, Sent: true})
+			return s.counter.write(ctx)
+		}, []any{int64(7)}},
 		{scriptCreateSubscription, func(ctx context.Context, s *Store) error {
 			_, _, err := s.CreateSubscription(ctx, sub)
 			return err

@@ -150,6 +150,7 @@ var (
 	scriptReplicaSet         = globalScript("replica_set")
 	scriptTokenKeys          = globalScript("token_keys")
 	scriptMoveRegistry       = globalScript("move_registry")
+	scriptCountAttempts      = globalScript("count_attempts")
 )
 
 // Draw is the chance and the time that a script gets from its caller.

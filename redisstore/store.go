@@ -69,7 +69,7 @@ type Options struct {
 	// Hinted gets the hints of other replicas, once Run is called. It must not block. It may be nil.
 	Hinted func(fsm.Hint)
 	// Outcomes follows the outcomes of the store's own work: removals of consumers and dead letters, and calls that
-	// were answered late. It also reports the attempts that DeliveryLog keeps. If it is nil, such outcomes are dropped.
+	// were answered late. It also reports the attempts. If it is nil, such outcomes are dropped.
 	Outcomes *router.Router
 	// Untraced leaves the wakes that ended with "done" out of outcomes, because only tracing uses them.
 	Untraced bool
@@ -98,7 +98,8 @@ type Store struct {
 	metrics        *metrics
 	lettersDropped droppedLetters
 	// log is nil if no attempts are kept.
-	log *logWriter
+	log     *logWriter
+	counter *counter
 	// refreshing holds one item while the catalog is read. refreshNow asks Run to read it.
 	refreshing chan struct{}
 	refreshNow bell.Bell
@@ -161,6 +162,8 @@ func New(rdb redis.UniversalClient, opts Options) *Store {
 		s.log = newLogWriter(s)
 		opts.Outcomes.Observe(router.Observer{Attempt: s.log.attempted})
 	}
+	s.counter = newCounter(s)
+	opts.Outcomes.Observe(router.Observer{Attempt: s.counter.attempted})
 	if opts.Metrics != nil {
 		opts.Metrics.MustRegister(newCensus(s))
 	}
@@ -172,7 +175,8 @@ func (s *Store) Ping(ctx context.Context) error { return wrap(s.rdb.Ping(ctx).Er
 
 // Run does the store's own work until ctx is done. It takes a share of the partitions and keeps the catalog up to date.
 // It also finishes deletions that were cut short, bounds the dead letters, repeats unanswered calls, and writes the
-// delivery log. Resign and the last delivery attempt should come before ctx is done. Calls may still be made after Run.
+// delivery log and the statistics. Resign and the last delivery attempt should come before ctx is done. Calls may still
+// be made after Run.
 func (s *Store) Run(ctx context.Context) error {
 	var loops sync.WaitGroup
 	// Each loop has its own goroutine, because removing the consumers of a large subscription takes a while.
@@ -201,6 +205,7 @@ func (s *Store) Run(ctx context.Context) error {
 	if s.log != nil {
 		loops.Go(func() { s.log.run(ctx) })
 	}
+	loops.Go(func() { s.counter.run(ctx) })
 	loops.Wait()
 	if s.sharing != nil {
 		s.sharing.stop()
@@ -247,6 +252,15 @@ func (s *Store) repeat(
 		case <-mended:
 		}
 	}
+}
+
+// subOf names a subscription in one of its generations.
+type subOf struct{ id, generation string }
+
+// knows says whether this replica knows the subscription.
+func (s *Store) knows(of subOf) bool {
+	sub, there := s.catalog.Get(of.id)
+	return there && sub.Generation == of.generation
 }
 
 // now returns the time by the store's clock.

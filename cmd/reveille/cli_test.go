@@ -308,6 +308,42 @@ There is more: reveille audit --subscription orders --since 2026-11-21T13:50:00Z
 `,
 		},
 		{
+			"statistics", "stats orders", "GET /api/v1/subscriptions/orders/stats",
+			`{"subscription_id":"orders","pending":3,"waiting_since":"2026-11-21T15:10:00Z","dead_letters":1,"windows":[
+			{"window":"15m","since":"2026-11-21T15:06:00Z","attempts":0,"taken":0,"failed":0,"dead":0,"events":0,
+			"failures":{}},
+			{"window":"7d","since":"2026-11-14T16:00:00Z","attempts":120,"taken":96,"failed":23,"dead":2,"events":200,
+			"failures":{"timeout":5,"unavailable":15,"rejected":2,"dns":1},"p50_ms":12,"p95_ms":220,"p99_ms":10240}],
+			"as_of":"2026-11-21T15:20:00Z"}`, `
+subscription    orders
+pending         3
+oldest waiting  2026-11-21T15:10:00Z, 10m0s ago
+dead letters    1
+
+WINDOW  SINCE                 ATTEMPTS  TAKEN  FAILED  DEAD  EVENTS  P50   P95    P99
+15m     2026-11-21T15:06:00Z  0         0      0       0     0
+7d      2026-11-14T16:00:00Z  120       96     23      2     200     12ms  220ms  10.24s
+
+FAILED WITH  15m  7d
+unavailable  0    15
+timeout      0    5
+rejected     0    2
+dns          0    1
+`,
+		},
+		{
+			"statistics of all", "stats --window 1h", "GET /api/v1/stats?window=1h",
+			`{"pending":0,"dead_letters":0,"windows":[{"window":"1h","since":"2026-11-21T14:21:00Z","attempts":1,
+			"taken":1,"failed":0,"dead":0,"events":0,"failures":{},"p50_ms":0,"p95_ms":0,"p99_ms":0}],
+			"as_of":"2026-11-21T15:20:00Z"}`, `
+pending       0
+dead letters  0
+
+WINDOW  SINCE                 ATTEMPTS  TAKEN  FAILED  DEAD  EVENTS  P50  P95  P99
+1h      2026-11-21T14:21:00Z  1         1      0       0     0       0s   0s   0s
+`,
+		},
+		{
 			"what has an id", "find evt_ab_7", "GET /api/v1/find?q=evt_ab_7",
 			`{"found":[{"kind":"delivery","id":"evt_ab_7","subscription_id":"orders","stream":"/a",
 			"consumer_id":"orders:%2Fa","state":"waits","next_attempt_at":"2026-11-21T15:21:00Z",

@@ -145,7 +145,7 @@ func CountEvent(was, is fsm.OutboxRecord, now time.Time) (t fsm.OutboxTally) {
 		t.HandedOver, was = 1, fsm.OutboxRecord{}
 	}
 	if was.DeliveredAt.IsZero() && !is.DeliveredAt.IsZero() {
-		t.Delivered, t.Times = 1, map[int]int64{fsm.OutboxBucket(now.UnixMilli() - is.Event.Begins().UnixMilli()): 1}
+		t.Delivered, t.Times = 1, fsm.Times{fsm.TimeBucket(now.UnixMilli() - is.Event.Begins().UnixMilli()): 1}
 	}
 	if was.Status != is.Status && is.Status == fsm.OutboxDead {
 		t.Dead = 1

@@ -2,6 +2,7 @@ package control
 
 import (
 	"context"
+	"time"
 
 	"reveille/fsm"
 	"reveille/fsm/cache"
@@ -60,6 +61,11 @@ type wholeStore interface {
 	Endpoints() *cache.Endpoints
 	// Ownership is what this replica works for.
 	Ownership() *cache.Ownership
+	// CountPending returns the sums of Tally.Pending and Tally.WaitingSince over all subscriptions, and over those
+	// whose consumers are being removed.
+	CountPending(ctx context.Context) (pending int, waiting time.Time, err error)
+	// AllCountedAttempts is CountedAttempts of all subscriptions together, also of those that are deleted.
+	AllCountedAttempts(ctx context.Context) (fsm.AttemptCounts, error)
 }
 
 // foundStore has what is asked about subscriptions that the principal has found, and so sees. No call keeps the store
@@ -84,6 +90,9 @@ type foundStore interface {
 	// LoggedAttempts returns, for each of some places, the latest entries before it, the latest first. The largest
 	// number of entries for a place is most. A log is kept until its subscription is deleted.
 	LoggedAttempts(ctx context.Context, places []fsm.LogPlace, most int) ([][]fsm.LoggedAttempt, error)
+	// CountedAttempts returns what is counted of the attempts of a subscription. An attempt is counted once. It is
+	// missing for about a second, until Redis answers, or for good if its process dies meanwhile.
+	CountedAttempts(ctx context.Context, sub fsm.Subscription) (fsm.AttemptCounts, error)
 }
 
 // LetterStore keeps dead letters, in the partitions of their consumers.

@@ -3,17 +3,16 @@ package operator
 import (
 	"context"
 	"encoding/json"
+	"net/url"
 	"time"
-
-	"github.com/labstack/echo/v4"
 
 	"reveille/fsm"
 	"reveille/httpapi/paging"
 	"reveille/httpapi/refusal"
 )
 
-// changeBody is a change as an operator sees it. It has no secret.
-type changeBody struct {
+// ChangeBody is a change as an operator sees it. It has no secret.
+type ChangeBody struct {
 	ID string    `json:"id"`
 	At time.Time `json:"at"`
 	// By is the name of who has changed it, if there are names, and From the address that the request came from.
@@ -28,27 +27,29 @@ type changeBody struct {
 	After        json.RawMessage `json:"after,omitempty"`
 }
 
-type auditBody struct {
-	Changes []changeBody `json:"changes"`
+// AuditBody is a page of changes.
+type AuditBody struct {
+	Changes []ChangeBody `json:"changes"`
 	// Next is the cursor of the next page; empty at the end.
 	Next string `json:"next,omitempty"`
 }
 
-// showAudit lists the changes that somebody has asked for, the latest first.
-func (f *Face) showAudit(ctx context.Context, c echo.Context, p paging.Page) (any, error) {
+// Audit lists the changes that somebody has asked for, the latest first.
+func (f *Face) Audit(ctx context.Context, query url.Values, p paging.Page) (body AuditBody, err error) {
 	before := p.From.After
 	if before != "" && !fsm.ValidLogID(before) {
-		return nil, refusal.New(fsm.CodeInvalidRequest, "cursor must be the next of an earlier answer")
+		return body, refusal.New(fsm.CodeInvalidRequest, "cursor must be the next of an earlier answer")
 	}
-	since, err := paging.Time("since", c.QueryParam("since"))
+	since, err := paging.Time("since", query.Get("since"))
 	if err != nil {
-		return nil, err
+		return body, err
 	}
-	until, err := paging.Time("until", c.QueryParam("until"))
+	until, err := paging.Time("until", query.Get("until"))
 	if err != nil {
-		return nil, err
+		return body, err
 	}
-	subscription, body := c.QueryParam("subscription"), auditBody{Changes: []changeBody{}}
+	subscription := query.Get("subscription")
+	body.Changes = []ChangeBody{}
 	err = f.Control.ListChanges(ctx, before, func(c fsm.Change) bool {
 		switch {
 		case c.At.Before(since):
@@ -58,7 +59,7 @@ func (f *Face) showAudit(ctx context.Context, c echo.Context, p paging.Page) (an
 			body.Next = paging.Place{After: body.Changes[p.Limit-1].ID}.String()
 			return false
 		default:
-			body.Changes = append(body.Changes, changeBody{
+			body.Changes = append(body.Changes, ChangeBody{
 				ID: c.ID, At: c.At.UTC(), By: c.By, From: c.From, What: c.What, Subscription: c.Subscription,
 				About: c.About, Count: c.Count, Before: c.Before, After: c.After,
 			})

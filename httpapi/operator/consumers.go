@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -38,8 +39,8 @@ var consumerStates = []string{
 	conditionFailing, conditionRetired, conditionHidden,
 }
 
-// consumerBody is a consumer as an operator sees it.
-type consumerBody struct {
+// ConsumerBody is a consumer as an operator sees it.
+type ConsumerBody struct {
 	ID           string `json:"consumer_id"`
 	Subscription string `json:"subscription_id"`
 	Primary      string `json:"primary_stream"`
@@ -63,44 +64,47 @@ type consumerBody struct {
 	FailingSince *time.Time `json:"failing_since,omitempty"`
 	LastError    string     `json:"last_error,omitempty"`
 	// Blocked says why it gets no delivery now.
-	Blocked     *blockedBody `json:"blocked,omitempty"`
+	Blocked     *BlockedBody `json:"blocked,omitempty"`
 	HiddenSince *time.Time   `json:"hidden_since,omitempty"`
 	// Streams and Asides are only in the answer about one consumer. Asides counts the consumers that are AsideOf it.
-	Streams []consumerStream `json:"streams,omitempty"`
+	Streams []ConsumerStream `json:"streams,omitempty"`
 	Asides  int              `json:"asides,omitempty"`
 	AsOf    *time.Time       `json:"as_of,omitempty"`
 }
 
-type blockedBody struct {
+// BlockedBody is why nothing is delivered now, and who has set that.
+type BlockedBody struct {
 	Reason fsm.BlockReason `json:"reason"`
 	By     string          `json:"by,omitempty"`
 }
 
-type consumerStream struct {
+// ConsumerStream is a stream that a consumer is subscribed to.
+type ConsumerStream struct {
 	Path    string `json:"path"`
 	Acked   string `json:"acked"`
 	Tail    string `json:"tail"`
 	Pending bool   `json:"pending"`
 }
 
-type consumersBody struct {
-	Consumers []consumerBody `json:"consumers"`
+// ConsumersBody is a page of consumers.
+type ConsumersBody struct {
+	Consumers []ConsumerBody `json:"consumers"`
 	// Next is the cursor of the next page; empty at the end.
 	Next string    `json:"next,omitempty"`
 	AsOf time.Time `json:"as_of"`
 }
 
-func (f *Face) consumerBody(ctx context.Context, c fsm.Consumer, now time.Time) consumerBody {
+func (f *Face) consumerBody(ctx context.Context, c fsm.Consumer, now time.Time) ConsumerBody {
 	c = c.AsOf(now)
 	of, _ := fsm.AsideOf(c.ID)
-	waits, blocked := waitsFor(c), (*blockedBody)(nil)
+	waits, blocked := waitsFor(c), (*BlockedBody)(nil)
 	if why := c.Blocked(now, f.Control.Paused(ctx, c)); why != "" {
-		blocked = &blockedBody{why, why.Rule().By}
+		blocked = &BlockedBody{why, why.Rule().By}
 		if why == fsm.BlockedPaused {
 			waits = "" // whatever is due then waits on
 		}
 	}
-	return consumerBody{
+	return ConsumerBody{
 		ID: c.ID, Subscription: c.Subscription, Primary: c.Primary, AsideOf: of,
 		Partition: f.Control.View.PartitionOf(c.Primary), State: c.State,
 		Condition: string(c.Condition()), Epoch: c.Epoch, WakeID: c.WakeID, WokenAt: web.Time(c.WokeAt),
@@ -126,24 +130,23 @@ func waitsFor(c fsm.Consumer) string {
 	return ""
 }
 
-// showConsumers lists consumers, by subscription.
-func (f *Face) showConsumers(ctx context.Context, c echo.Context, p paging.Page) (any, error) {
-	query := c.QueryParams()
+// Consumers lists consumers, by subscription.
+func (f *Face) Consumers(ctx context.Context, query url.Values, p paging.Page) (body ConsumersBody, err error) {
 	state := query.Get("state")
 	if state != "" && !slices.Contains(consumerStates, state) {
-		return nil, refusal.New(fsm.CodeInvalidRequest, "state must be one of %s", strings.Join(consumerStates, ", "))
+		return body, refusal.New(fsm.CodeInvalidRequest, "state must be one of %s", strings.Join(consumerStates, ", "))
 	}
 	subs, err := f.Control.Subscriptions(ctx, query.Get("subscription"))
 	if err != nil {
-		return nil, err
+		return body, err
 	}
-	body := consumersBody{Consumers: []consumerBody{}, AsOf: f.Control.Clock().UTC()}
-	w := walk{f: f, ctx: ctx, at: p.From, now: body.AsOf, wants: func(b consumerBody) bool {
+	body = ConsumersBody{Consumers: []ConsumerBody{}, AsOf: f.Control.Clock().UTC()}
+	w := walk{f: f, ctx: ctx, at: p.From, now: body.AsOf, wants: func(b ConsumerBody) bool {
 		return state == "" || state == string(b.State) || state == b.Condition
 	}, limit: p.Limit}
 	more, err := w.over(subs)
 	if err != nil {
-		return nil, err
+		return body, err
 	}
 	body.Consumers = append(body.Consumers, w.found...)
 	if more {
@@ -159,9 +162,9 @@ type walk struct {
 	at    paging.Place
 	now   time.Time
 	limit int
-	wants func(consumerBody) bool
+	wants func(ConsumerBody) bool
 
-	found  []consumerBody
+	found  []ConsumerBody
 	looked int
 	cost   int
 }
@@ -228,23 +231,26 @@ func (w *walk) partition(sub fsm.Subscription) (more bool, err error) {
 	}
 }
 
-// showConsumer shows one consumer.
 func (f *Face) showConsumer(c echo.Context) error {
-	id := strings.TrimPrefix(web.RawPath(c.Request()), consumerPrefix)
+	b, err := f.Consumer(c.Request().Context(), strings.TrimPrefix(web.RawPath(c.Request()), consumerPrefix))
+	return web.Answer(c, http.StatusOK, b, err)
+}
+
+// Consumer returns one consumer. Its ID is written as in a callback's URL.
+func (f *Face) Consumer(ctx context.Context, id string) (body ConsumerBody, err error) {
 	_, primary, ok := fsm.ParseAnyConsumerID(id)
 	if !ok {
-		return refusal.New(fsm.CodeInvalidRequest,
+		return body, refusal.New(fsm.CodeInvalidRequest,
 			"the path does not end in a consumer id, such as agent-handler:%%2Fagents%%2Ftask-1")
 	}
-	ctx := c.Request().Context()
 	consumer, err := f.Control.View.Consumer(ctx, fsm.ConsumerRef{ID: id, Home: primary})
 	if errors.Is(err, fsm.ErrNotFound) {
-		return refusal.New(fsm.CodeNotFound, "there is no consumer with this id")
+		return body, refusal.New(fsm.CodeNotFound, "there is no consumer with this id")
 	} else if err != nil {
-		return err
+		return body, err
 	}
 	now := f.Control.Clock()
-	body := f.consumerBody(ctx, consumer, now)
+	body = f.consumerBody(ctx, consumer, now)
 	body.AsOf, body.Asides = web.Time(now), consumer.Asides
 	streams := make([]fsm.StreamTail, 0, len(consumer.Links))
 	for path, l := range consumer.Links {
@@ -252,10 +258,10 @@ func (f *Face) showConsumer(c echo.Context) error {
 	}
 	fsm.SortStreams(primary, streams)
 	for _, st := range streams {
-		body.Streams = append(body.Streams, consumerStream{
+		body.Streams = append(body.Streams, ConsumerStream{
 			Path: st.Path, Acked: st.Acked.Value(), Tail: st.Tail.Value(),
 			Pending: fsm.Link{Acked: st.Acked, Tail: st.Tail}.Pending(),
 		})
 	}
-	return web.Answer(c, http.StatusOK, body, nil)
+	return body, nil
 }

@@ -3,6 +3,7 @@ package operator
 import (
 	"context"
 	"maps"
+	"net/url"
 	"regexp"
 	"slices"
 	"strconv"
@@ -16,8 +17,8 @@ import (
 	"reveille/httpapi/refusal"
 )
 
-// deliveryBody is a delivery attempt as an operator sees it.
-type deliveryBody struct {
+// DeliveryBody is a delivery attempt as an operator sees it.
+type DeliveryBody struct {
 	// ID names the attempt among the attempts of its subscription.
 	ID           string    `json:"id"`
 	Subscription string    `json:"subscription_id"`
@@ -51,16 +52,17 @@ type deliveryBody struct {
 	ResponseBody  string  `json:"response_body,omitempty"`
 }
 
-type deliveriesBody struct {
-	Deliveries []deliveryBody `json:"deliveries"`
+// DeliveriesBody is a page of delivery attempts.
+type DeliveriesBody struct {
+	Deliveries []DeliveryBody `json:"deliveries"`
 	// Next is the cursor of the next page; empty at the end.
 	Next string    `json:"next,omitempty"`
 	AsOf time.Time `json:"as_of"`
 }
 
-func deliveryBodyOf(a fsm.LoggedAttempt) deliveryBody {
+func deliveryBodyOf(a fsm.LoggedAttempt) DeliveryBody {
 	from, skip := a.From.Split()
-	b := deliveryBody{
+	b := DeliveryBody{
 		ID: a.ID, Subscription: a.Subscription, At: a.At.UTC(), Stream: a.Stream, Consumer: a.Consumer,
 		WakeID: a.WakeID, Attempt: a.Attempt, MaxAttempts: a.MaxAttempts, Result: a.Result, StatusCode: a.Status,
 		Class: a.Class, Reason: a.Reason, TookMS: millis(a.Took), Events: a.Events, Bytes: a.Bytes, From: from.Value(),
@@ -147,34 +149,33 @@ func (f *Face) showDeliveries(ctx context.Context, c echo.Context, p paging.Page
 		return nil, err
 	}
 	p.From.Subscription = sub.ID // cursors of an earlier version lack it
-	return f.listDeliveries(ctx, c, p, []fsm.Subscription{sub})
+	return f.listDeliveries(ctx, c.QueryParams(), p, []fsm.Subscription{sub})
 }
 
-// showAllDeliveries lists the entries of the delivery logs of all subscriptions, or of one that is named, the latest
-// first.
-func (f *Face) showAllDeliveries(ctx context.Context, c echo.Context, p paging.Page) (any, error) {
-	subs, err := f.Control.Subscriptions(ctx, c.QueryParam("subscription"))
+// Deliveries lists the entries of the delivery logs of all subscriptions, or of one that is named, the latest first.
+func (f *Face) Deliveries(ctx context.Context, query url.Values, p paging.Page) (body DeliveriesBody, err error) {
+	subs, err := f.Control.Subscriptions(ctx, query.Get("subscription"))
 	if err != nil {
-		return nil, err
+		return body, err
 	}
-	if stream, err := fsm.CanonicalPath(c.QueryParam("stream")); err == nil && c.QueryParam("subscription") == "" {
+	if stream, err := fsm.CanonicalPath(query.Get("stream")); err == nil && query.Get("subscription") == "" {
 		subs = f.Control.View.Matching(ctx, stream)
 	}
-	return f.listDeliveries(ctx, c, p, subs)
+	return f.listDeliveries(ctx, query, p, subs)
 }
 
 func (f *Face) listDeliveries(
-	ctx context.Context, c echo.Context, p paging.Page, subs []fsm.Subscription,
-) (any, error) {
+	ctx context.Context, query url.Values, p paging.Page, subs []fsm.Subscription,
+) (body DeliveriesBody, err error) {
 	behind := fsm.LoggedAttempt{ID: p.From.After, Subscription: p.From.Subscription}
 	if behind.ID != "" && !fsm.ValidLogID(behind.ID) {
-		return nil, refusal.New(fsm.CodeInvalidRequest, "cursor must be the next of an earlier answer")
+		return body, refusal.New(fsm.CodeInvalidRequest, "cursor must be the next of an earlier answer")
 	}
-	which, err := readWhichDeliveries(c.QueryParams().Get)
+	which, err := readWhichDeliveries(query.Get)
 	if err != nil {
-		return nil, err
+		return body, err
 	}
-	body, looked := deliveriesBody{Deliveries: []deliveryBody{}, AsOf: f.Control.Clock().UTC()}, 0
+	body, looked := DeliveriesBody{Deliveries: []DeliveryBody{}, AsOf: f.Control.Clock().UTC()}, 0
 	err = f.Control.ListAttempts(ctx, subs, behind, which.stored, func(a fsm.LoggedAttempt) bool {
 		if shows := which.shows(a); len(body.Deliveries) == p.Limit && shows || looked == paging.MaxCost {
 			body.Next = paging.Place{After: behind.ID, Subscription: behind.Subscription}.String()

@@ -14,13 +14,13 @@ var notShown = []string{"webhook", "signature", "batch", "timeout", "retry", "he
 
 func TestEveryFieldIsEitherShownToAnOperatorOrNot(t *testing.T) {
 	var shown []string
-	for _, f := range reflect.VisibleFields(reflect.TypeFor[subscriptionBody]()) {
+	for _, f := range reflect.VisibleFields(reflect.TypeFor[SubscriptionBody]()) {
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 		shown = append(shown, name)
 	}
 	for _, f := range fsm.Fields {
 		if slices.Contains(shown, f.Name) == slices.Contains(notShown, f.Name) {
-			t.Errorf("%s: put it into subscriptionBody or into notShown", f.Name)
+			t.Errorf("%s: put it into SubscriptionBody or into notShown", f.Name)
 		}
 	}
 }

@@ -45,8 +45,8 @@ const (
 	stateOver = "over"
 )
 
-// foundBody is something that has an ID.
-type foundBody struct {
+// FoundBody is something that has an ID.
+type FoundBody struct {
 	Kind         string `json:"kind"`
 	ID           string `json:"id"`
 	Subscription string `json:"subscription_id,omitempty"`
@@ -57,67 +57,73 @@ type foundBody struct {
 	// NextAttemptAt is when a delivery that waits is sent again, or is looked at again. Blocked is why it is not sent
 	// before.
 	NextAttemptAt *time.Time   `json:"next_attempt_at,omitempty"`
-	Blocked       *blockedBody `json:"blocked,omitempty"`
+	Blocked       *BlockedBody `json:"blocked,omitempty"`
 	// Letter is the dead letter that a delivery has left, and Reason why its last attempt failed.
 	Letter string `json:"dead_letter_id,omitempty"`
 	Reason string `json:"reason,omitempty"`
 	// Attempts of a delivery are the latest that the log has, the latest first.
-	Attempts []deliveryBody `json:"attempts,omitempty"`
+	Attempts []DeliveryBody `json:"attempts,omitempty"`
 }
 
-type findBody struct {
-	Found []foundBody `json:"found"`
+// FindBody is all that a search has found.
+type FindBody struct {
+	Found []FoundBody `json:"found"`
 	AsOf  time.Time   `json:"as_of"`
 }
 
-// find answers what has an ID, of whatever kind, or which consumers a stream has.
 func (f *Face) find(c echo.Context) error {
 	ctx, cancel := context.WithTimeout(c.Request().Context(), paging.Timeout)
 	defer cancel()
 	if err := web.OnlyParams(c, "q"); err != nil {
 		return err
 	}
-	q := strings.TrimSpace(c.QueryParam("q"))
+	b, err := f.Find(ctx, c.QueryParam("q"))
+	return web.Answer(c, http.StatusOK, b, err)
+}
+
+// Find returns what has an ID, of whatever kind, or which consumers a stream has.
+func (f *Face) Find(ctx context.Context, q string) (body FindBody, err error) {
+	q = strings.TrimSpace(q)
 	if q == "" || len(q) > maxQuery {
-		return refusal.New(fsm.CodeInvalidRequest, "q must be an id, or the path of a stream, of at most %d bytes",
-			maxQuery)
+		return body, refusal.New(fsm.CodeInvalidRequest,
+			"q must be an id, or the path of a stream, of at most %d bytes", maxQuery)
 	}
 	if err := f.Control.View.RefreshCatalog(ctx); err != nil {
-		return err
+		return body, err
 	}
-	body := findBody{AsOf: f.Control.Clock().UTC()}
-	for _, look := range []func(context.Context, string) ([]foundBody, error){
+	body.AsOf = f.Control.Clock().UTC()
+	for _, look := range []func(context.Context, string) ([]FoundBody, error){
 		f.findSubscription, f.findConsumers, f.findLetter, f.findReplay, f.findEvent,
 	} {
 		found, err := look(ctx, q)
 		if err != nil && !errors.Is(err, fsm.ErrNotFound) {
-			return err
+			return body, err
 		}
 		body.Found = append(body.Found, found...)
 	}
 	if len(body.Found) == 0 {
 		found, err := f.findDelivery(ctx, q) // which may cost more
 		if err != nil {
-			return err
+			return body, err
 		}
 		body.Found = found
 	}
 	if len(body.Found) == 0 {
-		return refusal.New(fsm.CodeNotFound, "nothing that is known has this id (any more)")
+		return body, refusal.New(fsm.CodeNotFound, "nothing that is known has this id (any more)")
 	}
-	return web.Answer(c, http.StatusOK, body, nil)
+	return body, nil
 }
 
-func (f *Face) findSubscription(ctx context.Context, q string) ([]foundBody, error) {
+func (f *Face) findSubscription(ctx context.Context, q string) ([]FoundBody, error) {
 	sub, there := f.Control.View.Subscription(ctx, q)
 	if !there {
 		return nil, nil
 	}
-	return []foundBody{{Kind: kindSubscription, ID: sub.ID}}, nil
+	return []FoundBody{{Kind: kindSubscription, ID: sub.ID}}, nil
 }
 
 // findConsumers finds a consumer by its ID, or those of a stream.
-func (f *Face) findConsumers(ctx context.Context, q string) (found []foundBody, err error) {
+func (f *Face) findConsumers(ctx context.Context, q string) (found []FoundBody, err error) {
 	ids := []string{q}
 	_, home, ok := fsm.ParseAnyConsumerID(q)
 	if !ok {
@@ -145,7 +151,7 @@ func (f *Face) findConsumers(ctx context.Context, q string) (found []foundBody, 
 			return found, nil
 		}
 		b := f.consumerBody(ctx, c, now)
-		found = append(found, foundBody{
+		found = append(found, FoundBody{
 			Kind: kindConsumer, ID: c.ID, Subscription: c.Subscription, Stream: c.Primary, State: string(c.State),
 			Blocked: b.Blocked, Reason: c.LastError,
 		})
@@ -153,18 +159,18 @@ func (f *Face) findConsumers(ctx context.Context, q string) (found []foundBody, 
 	return found, nil
 }
 
-func (f *Face) findLetter(ctx context.Context, q string) ([]foundBody, error) {
+func (f *Face) findLetter(ctx context.Context, q string) ([]FoundBody, error) {
 	l, err := f.Control.Letter(ctx, q)
 	if errors.As(err, new(*refusal.Error)) { // no dead letter can have this ID, or none has it
 		return nil, nil
 	}
-	return []foundBody{{
+	return []FoundBody{{
 		Kind: kindLetter, ID: q, Subscription: l.Subscription, Stream: l.Stream, Consumer: l.Consumer, Reason: l.Reason,
 	}}, err
 }
 
 // findReplay finds the span of a stream whose replay is under way.
-func (f *Face) findReplay(ctx context.Context, q string) (found []foundBody, err error) {
+func (f *Face) findReplay(ctx context.Context, q string) (found []FoundBody, err error) {
 	partition, ok := f.Control.PartitionOfReplay(q)
 	if !ok {
 		return nil, nil
@@ -174,7 +180,7 @@ func (f *Face) findReplay(ctx context.Context, q string) (found []foundBody, err
 	_, err = f.Control.ListReplays(ctx, which, paging.Place{Partition: which.First},
 		func(r fsm.ReplayQueue) (bool, error) {
 			if r.Number != 0 && f.Control.ReplayID(r) == q {
-				found = []foundBody{{
+				found = []FoundBody{{
 					Kind: kindReplay, ID: q, Subscription: r.Subscription, Stream: r.Stream, Consumer: r.Consumer,
 					Reason: r.LastError,
 				}}
@@ -185,7 +191,7 @@ func (f *Face) findReplay(ctx context.Context, q string) (found []foundBody, err
 }
 
 // findEvent finds an event that was handed over, by its ID or its idempotency key.
-func (f *Face) findEvent(ctx context.Context, q string) ([]foundBody, error) {
+func (f *Face) findEvent(ctx context.Context, q string) ([]FoundBody, error) {
 	if f.Outbox == nil {
 		return nil, nil
 	}
@@ -193,14 +199,14 @@ func (f *Face) findEvent(ctx context.Context, q string) ([]foundBody, error) {
 	if err != nil {
 		return nil, err
 	}
-	return []foundBody{{
+	return []FoundBody{{
 		Kind: kindEvent, ID: e.Event.ID, Stream: e.Stream, Consumer: e.Consumer, State: string(e.OutboxState.Status),
 		NextAttemptAt: web.Time(e.NextRetryAt), Reason: e.LastError,
 	}}, nil
 }
 
 // findDelivery finds a delivery or a wake by its attempts in the log, or by the dead letter that it has left.
-func (f *Face) findDelivery(ctx context.Context, q string) ([]foundBody, error) {
+func (f *Face) findDelivery(ctx context.Context, q string) ([]FoundBody, error) {
 	if strings.HasPrefix(q, "/") { // a path is no ID
 		return nil, nil
 	}
@@ -216,7 +222,7 @@ func (f *Face) findDelivery(ctx context.Context, q string) ([]foundBody, error) 
 	case !d.Known():
 		return nil, nil
 	}
-	b := foundBody{Kind: kindDelivery, ID: q, Subscription: d.Subscription.ID, State: stateOver}
+	b := FoundBody{Kind: kindDelivery, ID: q, Subscription: d.Subscription.ID, State: stateOver}
 	for _, a := range d.Attempts[:min(len(d.Attempts), maxFound)] {
 		b.Attempts = append(b.Attempts, deliveryBodyOf(a))
 	}
@@ -239,5 +245,5 @@ func (f *Face) findDelivery(ctx context.Context, q string) ([]foundBody, error) 
 	case d.Taken():
 		b.State = stateTaken
 	}
-	return []foundBody{b}, nil
+	return []FoundBody{b}, nil
 }

@@ -50,7 +50,7 @@ func TestASubscriptionShowsTheWorstOfAllItsConsumers(t *testing.T) {
 		if c.fails || c.refuses || c.down || c.waits {
 			e.Since, e.Reason = now.Add(-time.Minute), "status 404"
 		}
-		b := subscriptionBody{Paused: c.paused}
+		b := SubscriptionBody{Paused: c.paused}
 		b.judge(c.tally, e)
 		if b.Condition != c.want {
 			t.Errorf("%s: %s, want %s", c.name, b.Condition, c.want)

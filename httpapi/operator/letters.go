@@ -3,6 +3,7 @@ package operator
 import (
 	"context"
 	"net/http"
+	"net/url"
 	"time"
 
 	"github.com/labstack/echo/v4"
@@ -14,8 +15,8 @@ import (
 	"reveille/httpapi/web"
 )
 
-// letterBody is a dead letter as an operator sees it.
-type letterBody struct {
+// LetterBody is a dead letter as an operator sees it.
+type LetterBody struct {
 	ID           string `json:"id"`
 	Subscription string `json:"subscription_id"`
 	Stream       string `json:"stream"`
@@ -40,19 +41,20 @@ type letterBody struct {
 	DeadAt       time.Time  `json:"dead_at"`
 }
 
-type lettersBody struct {
-	DeadLetters []letterBody `json:"dead_letters"`
+// LettersBody is a page of dead letters.
+type LettersBody struct {
+	DeadLetters []LetterBody `json:"dead_letters"`
 	// Next is the cursor of the next page; empty at the end.
 	Next string `json:"next,omitempty"`
 }
 
-func letterBodyOf(l fsm.DeadLetter) letterBody {
+func letterBodyOf(l fsm.DeadLetter) LetterBody {
 	from, skip := l.From.Split()
 	to := ""
 	if l.Events == 0 {
 		to = l.To.Value()
 	}
-	return letterBody{
+	return LetterBody{
 		ID: l.ID.String(), Subscription: l.Subscription, Stream: l.Stream, Consumer: l.Consumer,
 		DeliveryID: l.DeliveryID, From: from.Value(), Skip: skip, Events: l.Events, To: to,
 		Attempts: l.Attempts, Class: l.Class, Reason: l.Reason, StatusCode: l.Status, ResponseBody: l.Answer,
@@ -60,15 +62,14 @@ func letterBodyOf(l fsm.DeadLetter) letterBody {
 	}
 }
 
-// showLetters lists dead letters.
-func (f *Face) showLetters(ctx context.Context, c echo.Context, p paging.Page) (any, error) {
-	query := c.QueryParams()
+// Letters lists dead letters.
+func (f *Face) Letters(ctx context.Context, query url.Values, p paging.Page) (body LettersBody, err error) {
 	which, err := f.whichLetters(query.Get)
 	if err != nil {
-		return nil, err
+		return body, err
 	}
 	p.From.Partition = max(p.From.Partition, which.First)
-	body := lettersBody{DeadLetters: []letterBody{}}
+	body.DeadLetters = []LetterBody{}
 	body.Next, err = f.Control.ListLetters(ctx, which, p.From, func(l fsm.DeadLetter) bool {
 		switch {
 		case len(body.DeadLetters) == p.Limit:
@@ -89,8 +90,14 @@ func primaryOf(l fsm.DeadLetter) string {
 }
 
 func (f *Face) showLetter(c echo.Context) error {
-	l, err := f.Control.Letter(c.Request().Context(), c.Param("id"))
-	return web.Answer(c, http.StatusOK, letterBodyOf(l), err)
+	b, err := f.Letter(c.Request().Context(), c.Param("id"))
+	return web.Answer(c, http.StatusOK, b, err)
+}
+
+// Letter returns one dead letter.
+func (f *Face) Letter(ctx context.Context, id string) (LetterBody, error) {
+	l, err := f.Control.Letter(ctx, id)
+	return letterBodyOf(l), err
 }
 
 // discardLetter drops one dead letter.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"net/http"
 	"net/http/pprof" // adds itself to http.DefaultServeMux, which nothing here serves
+	"net/url"
 	"time"
 
 	"github.com/labstack/echo/v4"
@@ -13,6 +14,7 @@ import (
 	"reveille/fsm"
 	"reveille/httpapi/control"
 	"reveille/httpapi/fields"
+	"reveille/httpapi/paging"
 	"reveille/httpapi/refusal"
 	"reveille/httpapi/web"
 )
@@ -69,7 +71,10 @@ func (f *Face) Resources() []web.Resource {
 		{Route: "/api/v1/streams", Role: web.Anyone, Methods: list(f.showStreams, "watched").
 			And(http.MethodPost, f.nameStreams("streams named", f.Control.View.Name)).
 			And(http.MethodDelete, f.nameStreams("streams forgotten", f.Control.View.Forget))},
-		{Route: "/api/v1/subscriptions", Role: web.Anyone, Methods: list(f.showSubscriptions, "failing", "consent")},
+		{
+			Route: "/api/v1/subscriptions", Role: web.Anyone,
+			Methods: list(pageOf(f.Subscriptions), "failing", "consent"),
+		},
 		{Route: one, Role: web.Anyone, Methods: web.Get(f.showSubscription)},
 		{
 			Route: one + "/deliveries", Role: web.Anyone,
@@ -77,12 +82,14 @@ func (f *Face) Resources() []web.Resource {
 		},
 		{
 			Route: "/api/v1/deliveries", Role: web.Anyone,
-			Methods: list(f.showAllDeliveries, append([]string{"subscription"}, deliveryFilters...)...),
+			Methods: list(pageOf(f.Deliveries), append([]string{"subscription"}, deliveryFilters...)...),
 		},
 		{
 			Route: "/api/v1/audit", Role: web.Anyone, Whole: true,
-			Methods: list(f.showAudit, "subscription", "since", "until"),
+			Methods: list(pageOf(f.Audit), "subscription", "since", "until"),
 		},
+		{Route: "/api/v1/stats", Role: web.Anyone, Whole: true, Methods: web.Get(f.showAllStats)},
+		{Route: one + "/stats", Role: web.Anyone, Methods: web.Get(f.showStats)},
 		{Route: "/api/v1/find", Role: web.Anyone, Methods: web.Get(f.find)},
 		{Route: one + "/pause", Role: web.Anyone, Methods: web.Post(f.onConsumers(f.Control.Pause))},
 		{Route: one + "/resume", Role: web.Anyone, Methods: web.Post(f.onConsumers(f.Control.Resume))},
@@ -91,13 +98,13 @@ func (f *Face) Resources() []web.Resource {
 		{Route: one + "/consent", Role: web.Anyone, Methods: web.Post(onSubscription(f.askConsent))},
 		{Route: one + "/test", Role: web.Anyone, Methods: web.Post(onSubscription(f.testDelivery))},
 		{Route: one + "/replay", Role: web.Anyone, Methods: web.Post(f.replaySpan)},
-		{Route: "/api/v1/replays", Role: web.Anyone, Methods: list(f.showReplays, "subscription", "stream")},
+		{Route: "/api/v1/replays", Role: web.Anyone, Methods: list(pageOf(f.Replays), "subscription", "stream")},
 		{Route: "/api/v1/replays/cancel", Role: web.Anyone, Methods: web.Post(f.cancelReplays)},
-		{Route: "/api/v1/consumers", Role: web.Anyone, Methods: list(f.showConsumers, "subscription", "state")},
+		{Route: "/api/v1/consumers", Role: web.Anyone, Methods: list(pageOf(f.Consumers), "subscription", "state")},
 		{Route: consumerPrefix + "*", Role: web.Anyone, Methods: web.Get(f.showConsumer)},
 		{
 			Route: "/api/v1/dead-letters", Role: web.Anyone,
-			Methods: list(f.showLetters, "subscription", "stream", "since", "until"),
+			Methods: list(pageOf(f.Letters), "subscription", "stream", "since", "until"),
 		},
 		{Route: "/api/v1/dead-letters/discard", Role: web.Anyone, Methods: web.Post(f.discardLetters)},
 		{Route: "/api/v1/dead-letters/replay", Role: web.Anyone, Methods: web.Post(f.replayLetters)},
@@ -122,6 +129,13 @@ func (f *Face) Resources() []web.Resource {
 		}...)
 	}
 	return table
+}
+
+// pageOf makes a page of what goes by the query alone.
+func pageOf[T any](read func(context.Context, url.Values, paging.Page) (T, error)) web.Page {
+	return func(ctx context.Context, c echo.Context, p paging.Page) (any, error) {
+		return read(ctx, c.QueryParams(), p)
+	}
 }
 
 // ready answers whether requests should be sent to this replica.

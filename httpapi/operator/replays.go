@@ -3,6 +3,7 @@ package operator
 import (
 	"context"
 	"net/http"
+	"net/url"
 	"time"
 
 	"github.com/labstack/echo/v4"
@@ -88,8 +89,8 @@ func (f *Face) replaySpan(c echo.Context) error {
 	}, err)
 }
 
-// queueBody is the replay queue of a consumer.
-type queueBody struct {
+// QueueBody is the replay queue of a consumer.
+type QueueBody struct {
 	Subscription string `json:"subscription_id"`
 	Stream       string `json:"stream"`
 	Consumer     string `json:"consumer_id"`
@@ -109,28 +110,28 @@ type queueBody struct {
 	LastError    string     `json:"last_error,omitempty"`
 }
 
-type queuesBody struct {
-	Replays []queueBody `json:"replays"`
+// QueuesBody is a page of replay queues.
+type QueuesBody struct {
+	Replays []QueueBody `json:"replays"`
 	// Next is the cursor of the next page; empty at the end.
 	Next string `json:"next,omitempty"`
 }
 
-// showReplays lists the replay queues, by partition and consumer.
-func (f *Face) showReplays(ctx context.Context, c echo.Context, p paging.Page) (any, error) {
-	query := c.QueryParams()
+// Replays lists the replay queues, by partition and consumer.
+func (f *Face) Replays(ctx context.Context, query url.Values, p paging.Page) (body QueuesBody, err error) {
 	which, err := f.whichLetters(query.Get)
 	if err != nil {
-		return nil, err
+		return body, err
 	}
 	p.From.Partition = max(p.From.Partition, which.First)
-	body := queuesBody{Replays: []queueBody{}}
+	body.Replays = []QueueBody{}
 	body.Next, err = f.Control.ListReplays(ctx, which, p.From, func(q fsm.ReplayQueue) (bool, error) {
 		if len(body.Replays) == p.Limit {
 			return false, nil
 		}
 		at, skip := q.At.Split()
 		to, toSkip := q.To.Split()
-		b := queueBody{
+		b := QueueBody{
 			Subscription: q.Subscription, Stream: q.Stream, Consumer: q.Consumer, Waiting: q.Waiting, Done: q.Done,
 			At: at.Value(), Skip: skip, To: to.Value(), ToSkip: toSkip, Attempt: q.Attempt,
 			FailingSince: web.Time(q.FirstFailure), LastError: q.LastError,

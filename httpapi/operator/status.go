@@ -21,75 +21,82 @@ const (
 	maxWorst = 10
 )
 
-// statusBody is the whole as an operator sees it. What is not known is left out.
-type statusBody struct {
+// StatusBody is the whole as an operator sees it. What is not known is left out.
+type StatusBody struct {
 	Version string `json:"version"`
 	// Replica is the replica that answers.
 	Replica      string           `json:"replica"`
-	Redis        redisBody        `json:"redis"`
-	StreamServer streamServerBody `json:"stream_server"`
+	Redis        RedisBody        `json:"redis"`
+	StreamServer StreamServerBody `json:"stream_server"`
 	Partitions   int              `json:"partitions"`
 	// Unowned is how many partitions no replica has leased.
 	Unowned *int `json:"partitions_without_replica,omitempty"`
 	// Replicas are all replicas. If ReplicasKnown is false, there is only the answering replica, with the partitions
 	// that it works for.
-	Replicas      []replicaBody `json:"replicas"`
+	Replicas      []ReplicaBody `json:"replicas"`
 	ReplicasKnown bool          `json:"replicas_known"`
 	// Subscriptions is how many there are, Conditions how many by condition. If ConsumersCounted is false, the
 	// conditions come from the endpoints alone.
 	Subscriptions    *int                  `json:"subscriptions,omitempty"`
 	Conditions       map[fsm.Condition]int `json:"conditions"`
 	ConsumersCounted bool                  `json:"consumers_counted"`
-	Worst            []worstBody           `json:"worst"`
+	Worst            []WorstBody           `json:"worst"`
 	// WaitingSince is since when the oldest wake or delivery waits that an endpoint has not taken.
 	WaitingSince *time.Time `json:"waiting_since,omitempty"`
 	AsOf         time.Time  `json:"as_of"`
 }
 
-type redisBody struct {
+// RedisBody says whether Redis answers, and since when that is so.
+type RedisBody struct {
 	Up    bool       `json:"up"`
 	Since *time.Time `json:"since,omitempty"`
 	Error string     `json:"error,omitempty"`
 }
 
-type streamServerBody struct {
+// StreamServerBody is what this replica knows of the stream server.
+type StreamServerBody struct {
 	State    fsm.StreamServerState `json:"state"`
 	Since    *time.Time            `json:"since,omitempty"`
 	Dialect  string                `json:"dialect"`
 	Watching string                `json:"watching"`
 }
 
-type replicaBody struct {
+// ReplicaBody is a replica that is alive, or that has partitions leased.
+type ReplicaBody struct {
 	ID         string     `json:"id"`
 	Alive      bool       `json:"alive"`
 	Since      *time.Time `json:"alive_since,omitempty"`
 	Partitions int        `json:"partitions"`
 }
 
-// worstBody is a subscription that is not well.
-type worstBody struct {
+// WorstBody is a subscription that is not well.
+type WorstBody struct {
 	ID        string        `json:"subscription_id"`
 	Condition fsm.Condition `json:"condition"`
 	Since     *time.Time    `json:"since,omitempty"`
 	Reason    string        `json:"reason,omitempty"`
 }
 
-// showStatus shows the whole. While Redis is away it shows what this replica knows.
 func (f *Face) showStatus(c echo.Context) error {
 	ctx, cancel := context.WithTimeout(c.Request().Context(), paging.Timeout)
 	defer cancel()
+	return web.Answer(c, http.StatusOK, f.Status(ctx), nil)
+}
+
+// Status returns the whole. While Redis is away, it is what this replica knows.
+func (f *Face) Status(ctx context.Context) StatusBody {
 	server := f.Health.StreamServer()
-	b := statusBody{
+	b := StatusBody{
 		Version: f.Version, Replica: f.Health.ReplicaID(), Partitions: f.Control.View.Partitions(),
-		StreamServer: streamServerBody{server.State, web.Time(server.Since), server.Dialect, server.Watching},
-		Conditions:   map[fsm.Condition]int{}, Worst: []worstBody{}, AsOf: f.Control.Clock().UTC(),
+		StreamServer: StreamServerBody{server.State, web.Time(server.Since), server.Dialect, server.Watching},
+		Conditions:   map[fsm.Condition]int{}, Worst: []WorstBody{}, AsOf: f.Control.Clock().UTC(),
 	}
 	b.addSubscriptions(f.statusOf(ctx, f.addReplicas(ctx, &b)))
-	return web.Answer(c, http.StatusOK, b, nil)
+	return b
 }
 
 // addReplicas adds what Redis says of the replicas, and returns whether it answers.
-func (f *Face) addReplicas(ctx context.Context, b *statusBody) bool {
+func (f *Face) addReplicas(ctx context.Context, b *StatusBody) bool {
 	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
 	defer cancel()
 	replicas, unowned, err := f.Health.Replicas(ctx)
@@ -100,20 +107,20 @@ func (f *Face) addReplicas(ctx context.Context, b *statusBody) bool {
 	if err != nil {
 		b.Redis.Error = err.Error()
 		owned := f.Control.View.Ownership().Partitions()
-		b.Replicas = []replicaBody{{ID: b.Replica, Alive: true, Partitions: len(owned)}}
+		b.Replicas = []ReplicaBody{{ID: b.Replica, Alive: true, Partitions: len(owned)}}
 		return false
 	}
 	b.Unowned, b.ReplicasKnown = &unowned, true
-	b.Replicas = make([]replicaBody, len(replicas))
+	b.Replicas = make([]ReplicaBody, len(replicas))
 	for i, r := range replicas {
-		b.Replicas[i] = replicaBody{r.ID, r.Alive, web.Time(r.Since), r.Partitions}
+		b.Replicas[i] = ReplicaBody{r.ID, r.Alive, web.Time(r.Since), r.Partitions}
 	}
 	return true
 }
 
 // statusOf returns the subscriptions as far as they are known, and whether their consumers are included. They are not
 // while Redis is away, or if there are more subscriptions than a page of a list counts.
-func (f *Face) statusOf(ctx context.Context, up bool) (bodies []subscriptionBody, known, counted bool) {
+func (f *Face) statusOf(ctx context.Context, up bool) (bodies []SubscriptionBody, known, counted bool) {
 	if up {
 		all, err := f.Control.Subscriptions(ctx, "")
 		if most := max(1, maxCounted/f.Control.View.Partitions()); err == nil && len(all) <= most {
@@ -131,7 +138,7 @@ func (f *Face) statusOf(ctx context.Context, up bool) (bodies []subscriptionBody
 	return bodies, loaded, false
 }
 
-func (b *statusBody) addSubscriptions(all []subscriptionBody, known, counted bool) {
+func (b *StatusBody) addSubscriptions(all []SubscriptionBody, known, counted bool) {
 	if b.ConsumersCounted = counted; !known {
 		return
 	}
@@ -143,10 +150,10 @@ func (b *statusBody) addSubscriptions(all []subscriptionBody, known, counted boo
 			b.WaitingSince = since
 		}
 		if slices.Contains(fsm.Severities, sub.Condition) {
-			b.Worst = append(b.Worst, worstBody{sub.ID, sub.Condition, sub.FailingSince, sub.LastError})
+			b.Worst = append(b.Worst, WorstBody{sub.ID, sub.Condition, sub.FailingSince, sub.LastError})
 		}
 	}
-	slices.SortFunc(b.Worst, func(x, y worstBody) int {
+	slices.SortFunc(b.Worst, func(x, y WorstBody) int {
 		return cmp.Or(
 			cmp.Compare(slices.Index(fsm.Severities, x.Condition), slices.Index(fsm.Severities, y.Condition)),
 			compareTimes(x.Since, y.Since), cmp.Compare(x.ID, y.ID),

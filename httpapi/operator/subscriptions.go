@@ -21,9 +21,9 @@ import (
 // maxCounted bounds how many sets of consumers one page counts.
 const maxCounted = 1 << 16
 
-// subscriptionBody is a subscription as an operator sees it. It has neither the secret nor the webhook's path and
+// SubscriptionBody is a subscription as an operator sees it. It has neither the secret nor the webhook's path and
 // query, which may hold a key.
-type subscriptionBody struct {
+type SubscriptionBody struct {
 	ID          string                 `json:"subscription_id"`
 	Pattern     string                 `json:"pattern"`
 	Mode        fsm.Mode               `json:"mode"`
@@ -70,20 +70,21 @@ type subscriptionBody struct {
 	Consent *fields.Consent `json:"consent,omitempty"`
 	// The fields below are only in the answer about one subscription. LastAttempt is the latest attempt in the delivery
 	// log, if the log has all attempts. If it has only failures, LastFailedAttempt is set instead.
-	LastAttempt       *deliveryBody `json:"last_attempt,omitempty"`
-	LastFailedAttempt *deliveryBody `json:"last_failed_attempt,omitempty"`
+	LastAttempt       *DeliveryBody `json:"last_attempt,omitempty"`
+	LastFailedAttempt *DeliveryBody `json:"last_failed_attempt,omitempty"`
 	AsOf              *time.Time    `json:"as_of,omitempty"`
 }
 
-type subscriptionsBody struct {
-	Subscriptions []subscriptionBody `json:"subscriptions"`
+// SubscriptionsBody is a page of subscriptions.
+type SubscriptionsBody struct {
+	Subscriptions []SubscriptionBody `json:"subscriptions"`
 	// Next is the cursor of the next page; empty at the end.
 	Next string    `json:"next,omitempty"`
 	AsOf time.Time `json:"as_of"`
 }
 
-func subscriptionBodyOf(sub fsm.Subscription, backfills map[string]fsm.Backfill) subscriptionBody {
-	b := subscriptionBody{
+func subscriptionBodyOf(sub fsm.Subscription, backfills map[string]fsm.Backfill) SubscriptionBody {
+	b := SubscriptionBody{
 		ID: sub.ID, Pattern: sub.Pattern, Mode: sub.Mode, Start: sub.Start.Value(), Ordering: sub.Ordering,
 		Rate:   sub.Rate,
 		Events: sub.Filter.Events, TypePath: sub.Filter.TypePath, Filter: sub.Filter.Values,
@@ -103,7 +104,7 @@ func subscriptionBodyOf(sub fsm.Subscription, backfills map[string]fsm.Backfill)
 }
 
 // show describes some subscriptions. It returns an error unless all of their consumers were counted.
-func (f *Face) show(ctx context.Context, subs []fsm.Subscription) ([]subscriptionBody, error) {
+func (f *Face) show(ctx context.Context, subs []fsm.Subscription) ([]SubscriptionBody, error) {
 	bodies, err := f.describe(ctx, subs)
 	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return nil, refusal.New(fsm.CodeUnavailable,
@@ -112,7 +113,7 @@ func (f *Face) show(ctx context.Context, subs []fsm.Subscription) ([]subscriptio
 	return bodies, err
 }
 
-func (f *Face) describe(ctx context.Context, subs []fsm.Subscription) ([]subscriptionBody, error) {
+func (f *Face) describe(ctx context.Context, subs []fsm.Subscription) ([]SubscriptionBody, error) {
 	backfills, err := f.Control.View.Backfills(ctx)
 	if err != nil {
 		return nil, err
@@ -125,7 +126,7 @@ func (f *Face) describe(ctx context.Context, subs []fsm.Subscription) ([]subscri
 	if err != nil {
 		return nil, err
 	}
-	bodies := make([]subscriptionBody, len(subs))
+	bodies := make([]SubscriptionBody, len(subs))
 	for i, sub := range subs {
 		b := subscriptionBodyOf(sub, backfills)
 		if c, ok := f.Control.Consent(sub); ok {
@@ -142,7 +143,7 @@ func (f *Face) describe(ctx context.Context, subs []fsm.Subscription) ([]subscri
 	return bodies, nil
 }
 
-func (b *subscriptionBody) count(t fsm.Tally) {
+func (b *SubscriptionBody) count(t fsm.Tally) {
 	b.Consumers, b.Asides, b.Pending, b.States = t.Consumers, t.Asides, t.Pending, map[string]int{}
 	for state, n := range map[string]int{
 		string(fsm.Idle): t.Idle, string(fsm.Waking): t.Waking, string(fsm.Live): t.Live,
@@ -158,7 +159,7 @@ func (b *subscriptionBody) count(t fsm.Tally) {
 }
 
 // judge says what is wrong with the consumers and the endpoint, and since when.
-func (b *subscriptionBody) judge(t fsm.Tally, e fsm.EndpointNow) {
+func (b *SubscriptionBody) judge(t fsm.Tally, e fsm.EndpointNow) {
 	switch b.Condition = e.Condition(); {
 	case t.Retired > 0 || b.retired:
 		b.Condition = fsm.ConditionRetired
@@ -181,24 +182,24 @@ const consentMissing = "missing"
 // conditionPaused is the condition of a subscription without trouble that an operator has paused.
 const conditionPaused fsm.Condition = "paused"
 
-// showSubscriptions lists subscriptions by ID: all of them, those whose endpoints have or have not consented, or only
-// the unhealthy ones. A page of these may have fewer than its limit.
-func (f *Face) showSubscriptions(ctx context.Context, c echo.Context, p paging.Page) (any, error) {
-	failing := c.QueryParam("failing")
+// Subscriptions lists subscriptions by ID: all of them, those whose endpoints have or have not consented, or only the
+// unhealthy ones. A page of these may have fewer than its limit.
+func (f *Face) Subscriptions(ctx context.Context, query url.Values, p paging.Page) (body SubscriptionsBody, err error) {
+	failing := query.Get("failing")
 	if failing != "" && failing != "true" && failing != "false" {
-		return nil, refusal.New(fsm.CodeInvalidRequest, "failing must be true or false")
+		return body, refusal.New(fsm.CodeInvalidRequest, "failing must be true or false")
 	}
-	consent := c.QueryParam("consent")
+	consent := query.Get("consent")
 	if consent != "" && consent != consentMissing && !slices.Contains(fsm.ConsentStates, fsm.ConsentState(consent)) {
-		return nil, refusal.New(fsm.CodeInvalidRequest,
+		return body, refusal.New(fsm.CodeInvalidRequest,
 			"consent must be missing, granted, pending, refused or unsupported")
 	}
 	if consent != "" && f.Control.Consents == nil {
-		return nil, control.NoConsents()
+		return body, control.NoConsents()
 	}
 	all, err := f.Control.Subscriptions(ctx, "")
 	if err != nil {
-		return nil, err
+		return body, err
 	}
 	if consent != "" {
 		all = slices.DeleteFunc(slices.Clone(all), func(sub fsm.Subscription) bool {
@@ -213,12 +214,12 @@ func (f *Face) showSubscriptions(ctx context.Context, c echo.Context, p paging.P
 		all = all[1:]
 	}
 	n := min(p.Limit, max(1, maxCounted/f.Control.View.Partitions()), len(all))
-	body := subscriptionsBody{AsOf: f.Control.Clock().UTC()}
+	body.AsOf = f.Control.Clock().UTC()
 	if body.Subscriptions, err = f.show(ctx, all[:n]); err != nil {
-		return nil, err
+		return body, err
 	}
 	if failing == "true" {
-		body.Subscriptions = slices.DeleteFunc(body.Subscriptions, func(b subscriptionBody) bool {
+		body.Subscriptions = slices.DeleteFunc(body.Subscriptions, func(b SubscriptionBody) bool {
 			return b.Condition == fsm.ConditionOK || b.Condition == conditionPaused
 		})
 	}
@@ -228,30 +229,34 @@ func (f *Face) showSubscriptions(ctx context.Context, c echo.Context, p paging.P
 	return body, nil
 }
 
-// showSubscription shows one subscription.
 func (f *Face) showSubscription(c echo.Context) error {
 	ctx, cancel := context.WithTimeout(c.Request().Context(), paging.Timeout)
 	defer cancel()
-	sub, err := f.Control.Subscription(ctx, c.Param("id"))
+	b, err := f.Subscription(ctx, c.Param("id"))
+	return web.Answer(c, http.StatusOK, b, err)
+}
+
+// Subscription returns one subscription.
+func (f *Face) Subscription(ctx context.Context, id string) (b SubscriptionBody, err error) {
+	sub, err := f.Control.Subscription(ctx, id)
 	if err != nil {
-		return err
+		return b, err
 	}
 	now := f.Control.Clock()
 	bodies, err := f.show(ctx, []fsm.Subscription{sub})
 	if err != nil {
-		return err
+		return b, err
 	}
-	b := bodies[0]
+	b = bodies[0]
 	b.AsOf = web.Time(now)
 	if previous := sub.Previous; previous.At(now) != "" {
 		b.PreviousSignsUntil = previous.Until.UTC()
 	}
-	err = f.addLastAttempt(ctx, sub, &b)
-	return web.Answer(c, http.StatusOK, b, err)
+	return b, f.addLastAttempt(ctx, sub, &b)
 }
 
 // addLastAttempt adds the latest attempt that the delivery log has.
-func (f *Face) addLastAttempt(ctx context.Context, sub fsm.Subscription, b *subscriptionBody) error {
+func (f *Face) addLastAttempt(ctx context.Context, sub fsm.Subscription, b *SubscriptionBody) error {
 	if !f.DeliveryLog.Takes(fsm.AttemptFailed) {
 		return nil
 	}

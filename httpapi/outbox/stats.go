@@ -57,13 +57,7 @@ func tallyBodyOf(t fsm.OutboxTally) tallyBody {
 		rate := float64(t.Delivered) / float64(over)
 		b.Rate = &rate
 	}
-	if len(t.Times) > 0 {
-		at := func(share float64) *int64 {
-			ms := t.Percentile(share).Milliseconds()
-			return &ms
-		}
-		b.P50, b.P95, b.P99 = at(0.5), at(0.95), at(0.99)
-	}
+	b.P50, b.P95, b.P99 = t.Times.Millis(0.5), t.Times.Millis(0.95), t.Times.Millis(0.99)
 	return b
 }
 

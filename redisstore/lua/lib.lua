@@ -95,7 +95,7 @@
 --   `event_streams`  zset  stream of events -> how many of its events are kept. While it is being removed, the time in ms
 --   since when, as a negative number.
 --   `hour:<hour since 1970>`  hash  what became of events in that hour: handed_over, delivered, dead_letter, cancelled,
---   or `t` and an fsm.OutboxBucket, then a space and the provider -> how many. It goes once it is too old to be shown.
+--   or `t` and an fsm.TimeBucket, then a space and the provider -> how many. It goes once it is too old to be shown.
 --   `key:<key>`  hash  an idempotency key (fsm.OutboxKey): `id` and `asked`. It is in a partition of its own.
 --   `lease`  string  the replica that owns the partition.
 --   `n:<nonce>`  string  note of a call, for as long as it may be sent again because its reply was lost (note_call).
@@ -1278,7 +1278,7 @@ local function count_event(what, provider)
   if counts == 0 then redis.call('PEXPIRE', key, OUTBOX_COUNTED) end
 end
 
--- event_bucket is fsm.OutboxBucket.
+-- event_bucket is fsm.TimeBucket.
 local function event_bucket(millis)
   local doubled, millis = 0, math.max(millis, 0)
   while millis >= 32 do

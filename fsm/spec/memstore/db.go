@@ -105,6 +105,9 @@ type state struct {
 	places map[string]time.Time
 	// logs are the delivery logs, by the generation of their subscription, the oldest entry first.
 	logs map[string][]fsm.LoggedAttempt
+	// counts are the statistics, by the generation of their subscription, and counted those of all.
+	counts  map[string]fsm.AttemptTally
+	counted fsm.AttemptTally
 	// changes are those of the audit, the oldest first.
 	changes []fsm.Change
 	// reserved are the idempotency keys.
@@ -125,7 +128,8 @@ func New(opts Options) *DB {
 		subs: map[string]fsm.Subscription{}, backfills: map[string]backfill{}, dropping: map[string]string{},
 		registry: fsm.RegistryPlace{Offset: fsm.Start}, places: map[string]time.Time{},
 		endpoints: map[string]fsm.EndpointState{}, pauses: map[string]time.Time{}, paces: map[string]spec.Pace{},
-		logs: map[string][]fsm.LoggedAttempt{}, reserved: map[string]fsm.OutboxKey{}, outbox: fsm.DefaultOutboxConfig,
+		logs: map[string][]fsm.LoggedAttempt{}, counts: map[string]fsm.AttemptTally{},
+		reserved: map[string]fsm.OutboxKey{}, outbox: fsm.DefaultOutboxConfig,
 	}}
 	for range opts.Partitions {
 		db.state.partitions = append(db.state.partitions, newPartition())

@@ -152,6 +152,7 @@ func (s *Store) DeleteSubscription(ctx context.Context, id string) error {
 			delete(t.subs, id)
 			delete(t.backfills, id)
 			delete(t.logs, sub.Generation)
+			delete(t.counts, sub.Generation)
 			if _, kept := t.endpoints[sub.Generation]; kept {
 				t.putEndpoint(fsm.EndpointState{Generation: sub.Generation})
 			}

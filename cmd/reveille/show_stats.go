@@ -1,0 +1,107 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"time"
+)
+
+// shownWindow are the statistics of a span of time in the operator's API.
+type shownWindow struct {
+	Window   string           `json:"window"`
+	Since    time.Time        `json:"since"`
+	Attempts int64            `json:"attempts"`
+	Taken    int64            `json:"taken"`
+	Failed   int64            `json:"failed"`
+	Dead     int64            `json:"dead"`
+	Failures map[string]int64 `json:"failures"`
+	Events   int64            `json:"events"`
+	P50      *int64           `json:"p50_ms"`
+	P95      *int64           `json:"p95_ms"`
+	P99      *int64           `json:"p99_ms"`
+}
+
+// stats shows how deliveries have been going, of all subscriptions or of one.
+func (c *cli) stats(ctx context.Context, args []string) error {
+	path, id := "/api/v1/stats", ""
+	if len(args) > 0 {
+		id = args[0]
+		path = subscriptionsPath + "/" + url.PathEscape(id) + "/stats"
+	}
+	if c.window != "" {
+		path += "?window=" + url.QueryEscape(c.window)
+	}
+	var body struct {
+		Windows      []shownWindow `json:"windows"`
+		Pending      int           `json:"pending"`
+		WaitingSince time.Time     `json:"waiting_since"`
+		DeadLetters  int           `json:"dead_letters"`
+		AsOf         time.Time     `json:"as_of"`
+	}
+	if printed, err := c.ask(ctx, http.MethodGet, path, nil, &body); printed || err != nil {
+		return err
+	}
+	if err := c.fields([][]string{
+		{"subscription", id},
+		{"pending", fmt.Sprint(body.Pending)},
+		{"oldest waiting", since(body.WaitingSince, body.AsOf)},
+		{"dead letters", fmt.Sprint(body.DeadLetters)},
+	}); err != nil {
+		return err
+	}
+	if err := c.below(windowRows(body.Windows)); err != nil {
+		return err
+	}
+	if rows := failureRows(body.Windows); len(rows) > 1 {
+		return c.below(rows)
+	}
+	return nil
+}
+
+func windowRows(windows []shownWindow) [][]string {
+	rows := [][]string{{
+		"WINDOW", "SINCE", "ATTEMPTS", "TAKEN", "FAILED", "DEAD", "EVENTS", "P50", "P95", "P99",
+	}}
+	for _, w := range windows {
+		row := []string{w.Window, stamp(w.Since)}
+		for _, n := range []int64{w.Attempts, w.Taken, w.Failed, w.Dead, w.Events} {
+			row = append(row, fmt.Sprint(n))
+		}
+		for _, ms := range []*int64{w.P50, w.P95, w.P99} {
+			took := "" // nothing was sent
+			if ms != nil {
+				took = fmt.Sprint(time.Duration(*ms) * time.Millisecond)
+			}
+			row = append(row, took)
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+// failureRows has a row for each class, the one with the most failures in the longest window first.
+func failureRows(windows []shownWindow) [][]string {
+	head, all := []string{"FAILED WITH"}, map[string]int64{}
+	for _, w := range windows {
+		head = append(head, w.Window)
+		for class, n := range w.Failures {
+			all[class] = max(all[class], n)
+		}
+	}
+	rows := [][]string{head}
+	for _, class := range slices.SortedFunc(maps.Keys(all), func(a, b string) int {
+		return cmp.Or(cmp.Compare(all[b], all[a]), cmp.Compare(a, b))
+	}) {
+		row := []string{class}
+		for _, w := range windows {
+			row = append(row, fmt.Sprint(w.Failures[class]))
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}

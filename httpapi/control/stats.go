@@ -1,0 +1,55 @@
+package control
+
+import (
+	"context"
+	"time"
+
+	"reveille/fsm"
+	"reveille/httpapi/refusal"
+)
+
+// Stats says how the deliveries of a subscription, or of all, have been going.
+type Stats struct {
+	Counts fsm.AttemptCounts
+	// Pending and WaitingSince are as in fsm.Tally.
+	Pending      int
+	WaitingSince time.Time
+	DeadLetters  int
+}
+
+// Stats returns the statistics of a subscription.
+func (s *Service) Stats(ctx context.Context, sub fsm.Subscription) (st Stats, err error) {
+	tallies, err := s.View.TallyConsumers(ctx, []fsm.Subscription{sub})
+	if err != nil {
+		return st, err
+	}
+	st.Pending, st.WaitingSince = tallies[0].Pending, tallies[0].WaitingSince
+	if st.Counts, err = s.View.CountedAttempts(ctx, sub); err != nil {
+		return st, err
+	}
+	letters, err := s.View.CountDeadLetters(ctx)
+	for _, inPartition := range letters {
+		st.DeadLetters += inPartition.Of[sub.ID]
+	}
+	return st, err
+}
+
+// StatsOfAll returns the statistics of all subscriptions together.
+func (s *Service) StatsOfAll(ctx context.Context) (st Stats, err error) {
+	if !principalOf(ctx).SeesAll() {
+		return st, refusal.New(fsm.CodeForbidden, "this request is only for those who may use all paths")
+	}
+	if st.Pending, st.WaitingSince, err = s.View.CountPending(ctx); err != nil {
+		return st, err
+	}
+	if st.Counts, err = s.View.AllCountedAttempts(ctx); err != nil {
+		return st, err
+	}
+	letters, err := s.View.CountDeadLetters(ctx)
+	for _, inPartition := range letters {
+		for _, n := range inPartition.Of {
+			st.DeadLetters += n
+		}
+	}
+	return st, err
+}
