@@ -18,11 +18,7 @@ func (s *Service) newOperator() *echo.Echo {
 		if c.Response().Committed {
 			return
 		}
-		r := s.refusalFor(err)
-		if errors.Is(err, fsm.ErrUnavailable) { // an operator may know why
-			r = refusal.New(fsm.CodeUnavailable, "%v", err)
-		}
-		web.WriteRefusal(c.Response(), r)
+		web.WriteRefusal(c.Response(), s.operatorRefusal(err))
 	}
 	routes := map[string]web.Resource{}
 	for _, res := range s.table {
@@ -36,4 +32,13 @@ func (s *Service) newOperator() *echo.Echo {
 		return func(c echo.Context) error { return s.guardOperator(c, routes[c.Path()], next) }
 	})
 	return e
+}
+
+// operatorRefusal is what an operator is told of an error. It says why Redis does not answer.
+func (s *Service) operatorRefusal(err error) *refusal.Error {
+	r := s.refusalFor(err)
+	if errors.Is(err, fsm.ErrUnavailable) {
+		r = refusal.New(fsm.CodeUnavailable, "%v", err)
+	}
+	return r
 }

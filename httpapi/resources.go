@@ -10,6 +10,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"reveille/fsm"
+	"reveille/httpapi/console"
 	"reveille/httpapi/control"
 	"reveille/httpapi/ojs"
 	"reveille/httpapi/operator"
@@ -34,12 +35,14 @@ func (s *Service) resources() []web.Resource {
 	}
 	table = append(table, s.native.Resources()...)
 	table = append(table, web.Resource{Path: isReserved, Role: web.Anyone, Methods: web.All(reserved)})
-	return append(table, (&operator.Face{
+	face := &operator.Face{
 		Control: s.control, Offsets: s.cfg.Upstream, Health: s.cfg.Health,
 		Bodies: s.bodies, WriteTimeout: operatorWriteTimeout, Ready: s.cfg.Ready, MetricsPage: s.cfg.MetricsPage,
 		DeliveryLog: s.cfg.DeliveryLog, Outbox: s.outbox, Version: s.cfg.Version, LogLevel: s.cfg.LogLevel,
 		Pprof: s.cfg.Pprof,
-	}).Resources()...)
+	}
+	table = append(table, face.Resources()...)
+	return append(table, (&console.Face{Operator: face, Refusal: s.operatorRefusal}).Resources()...)
 }
 
 func isReserved(raw string) bool {

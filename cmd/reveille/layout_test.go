@@ -211,8 +211,8 @@ func part(pkg string) string {
 	return ring[i]
 }
 
-// ports is httpapi, and below has what each package below it may import of httpapi. Two faces never import each other.
-// A face's own tests ask it through the ports.
+// ports is httpapi, and below has what each package below it may import of httpapi. Two faces never import each other,
+// but the console shows what the operator port answers. A face's own tests ask it through the ports.
 const ports = "reveille/httpapi"
 
 var below = map[string][]string{
@@ -221,6 +221,7 @@ var below = map[string][]string{
 	"control":  {"paging", "refusal"},
 	"web":      {"paging", "refusal"},
 	"fields":   {"control", "refusal", "web"},
+	"console":  {"operator", "paging", "refusal", "web"},
 	"operator": {"control", "fields", "paging", "refusal", "web"},
 	"native":   {"control", "fields", "refusal", "web"},
 	"ojs":      {"control", "fields", "paging", "refusal", "web"},

@@ -74,15 +74,16 @@ type FindBody struct {
 func (f *Face) find(c echo.Context) error {
 	ctx, cancel := context.WithTimeout(c.Request().Context(), paging.Timeout)
 	defer cancel()
-	if err := web.OnlyParams(c, "q"); err != nil {
+	if err := web.OnlyParams(c, "q", "subscription"); err != nil {
 		return err
 	}
-	b, err := f.Find(ctx, c.QueryParam("q"))
+	b, err := f.Find(ctx, c.QueryParam("q"), c.QueryParam("subscription"))
 	return web.Answer(c, http.StatusOK, b, err)
 }
 
-// Find returns what has an ID, of whatever kind, or which consumers a stream has.
-func (f *Face) Find(ctx context.Context, q string) (body FindBody, err error) {
+// Find returns what has an ID, of whatever kind, or which consumers a stream has. If it names a subscription, it is the
+// delivery or the wake of that subscription.
+func (f *Face) Find(ctx context.Context, q, subscription string) (body FindBody, err error) {
 	q = strings.TrimSpace(q)
 	if q == "" || len(q) > maxQuery {
 		return body, refusal.New(fsm.CodeInvalidRequest,
@@ -92,21 +93,25 @@ func (f *Face) Find(ctx context.Context, q string) (body FindBody, err error) {
 		return body, err
 	}
 	body.AsOf = f.Control.Clock().UTC()
-	for _, look := range []func(context.Context, string) ([]FoundBody, error){
-		f.findSubscription, f.findConsumers, f.findLetter, f.findReplay, f.findEvent,
-	} {
-		found, err := look(ctx, q)
-		if err != nil && !errors.Is(err, fsm.ErrNotFound) {
-			return body, err
+	if subscription == "" {
+		for _, look := range []func(context.Context, string) ([]FoundBody, error){
+			f.findSubscription, f.findConsumers, f.findLetter, f.findReplay, f.findEvent,
+		} {
+			found, err := look(ctx, q)
+			if err != nil && !errors.Is(err, fsm.ErrNotFound) {
+				return body, err
+			}
+			body.Found = append(body.Found, found...)
 		}
-		body.Found = append(body.Found, found...)
 	}
 	if len(body.Found) == 0 {
-		found, err := f.findDelivery(ctx, q) // which may cost more
+		subs, err := f.Control.Subscriptions(ctx, subscription)
 		if err != nil {
 			return body, err
 		}
-		body.Found = found
+		if body.Found, err = f.findDelivery(ctx, subs, q); err != nil { // which may cost more
+			return body, err
+		}
 	}
 	if len(body.Found) == 0 {
 		return body, refusal.New(fsm.CodeNotFound, "nothing that is known has this id (any more)")
@@ -206,11 +211,10 @@ func (f *Face) findEvent(ctx context.Context, q string) ([]FoundBody, error) {
 }
 
 // findDelivery finds a delivery or a wake by its attempts in the log, or by the dead letter that it has left.
-func (f *Face) findDelivery(ctx context.Context, q string) ([]FoundBody, error) {
+func (f *Face) findDelivery(ctx context.Context, subs []fsm.Subscription, q string) ([]FoundBody, error) {
 	if strings.HasPrefix(q, "/") { // a path is no ID
 		return nil, nil
 	}
-	subs, _ := f.Control.View.Subscriptions(ctx)
 	d, whole, err := f.Control.FindDelivery(ctx, subs, q, paging.MaxCost)
 	switch {
 	case err != nil:

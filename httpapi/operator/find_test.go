@@ -77,6 +77,14 @@ func TestASearchFindsWhatHasAnID(t *testing.T) {
 			t.Errorf("%s: %s, want %s", q, got, want)
 		}
 	}
+	for query, status := range map[string]int{
+		"q=evt_1&subscription=s": 200, "q=evt_dead&subscription=s": 200, "q=evt_1&subscription=wakes": 404,
+		"q=s&subscription=s": 404, "q=evt_1&subscription=none": 404, "q=evt_1&subscription=%2F": 400,
+	} {
+		if a := h.Operator(http.MethodGet, "/api/v1/find?"+query, ""); a.Status != status {
+			t.Errorf("?%s: %d %s", query, a.Status, a.Text)
+		}
+	}
 	// An event that has failed may have stepped aside from its wake.
 	for i, result := range []string{"failed", "done"} {
 		h.Store.DB.PutLogged(sub, fsm.LoggedAttempt{

@@ -114,6 +114,19 @@ func (f *Face) Stats(ctx context.Context, id string, windows []fsm.StatsWindow) 
 	return statsBodyOf(id, st, windows), nil
 }
 
+// Attempts returns what is counted of the attempts of a subscription: its statistics without what waits.
+func (f *Face) Attempts(ctx context.Context, id string) (body StatsBody, err error) {
+	sub, err := f.Control.Subscription(ctx, id)
+	if err != nil {
+		return body, err
+	}
+	counts, err := f.Control.View.CountedAttempts(ctx, sub)
+	if err != nil {
+		return body, err
+	}
+	return statsBodyOf(id, control.Stats{Counts: counts}, fsm.StatsWindows), nil
+}
+
 // StatsOfAll returns the statistics of all subscriptions together in some windows.
 func (f *Face) StatsOfAll(ctx context.Context, windows []fsm.StatsWindow) (body StatsBody, err error) {
 	st, err := f.Control.StatsOfAll(ctx)

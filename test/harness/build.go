@@ -10,23 +10,26 @@ import (
 	"path/filepath"
 	"runtime/debug"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 )
 
-// Root returns the top folder of the project: the nearest one above the working directory that has a go.mod.
+// Root returns the top folder of the project: the nearest one above the working directory that has this module. Tests
+// may have a module of their own below it.
 func Root() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {
 		return "", err
 	}
 	for {
-		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+		if text, err := os.ReadFile(filepath.Join(dir, "go.mod")); err == nil &&
+			strings.HasPrefix(string(text), "module reveille\n") {
 			return dir, nil
 		}
 		parent := filepath.Dir(dir)
 		if parent == dir {
-			return "", errors.New("no go.mod in this folder or above it")
+			return "", errors.New("the go.mod of the project is not in this folder or above it")
 		}
 		dir = parent
 	}

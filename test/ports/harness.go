@@ -3,9 +3,11 @@
 package ports
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -44,6 +46,8 @@ type Harness struct {
 	Logs     *observer.ObservedLogs
 	Logger   *zap.Logger
 	Health   *Health
+	// At is the address that requests come to; a loopback address, unless a test has another one.
+	At net.IP
 
 	apiPort, operatorPort http.Handler
 
@@ -62,6 +66,7 @@ func New(t *testing.T) *Harness {
 		Up: &Upstream{
 			Streams: map[string]fsm.StreamInfo{}, Shared: map[string]fsm.StreamInfo{}, Broken: map[string]bool{},
 		},
+		At:  net.IPv6loopback,
 		Rec: &Recorder{Told: make(chan string, 64)}, Tester: &Tester{}, Health: &Health{}, Outcomes: router.New(),
 	}
 	h.Store = newMemory(h.Clock)
@@ -142,6 +147,8 @@ func (h *Harness) Send(handler http.Handler, method, target, body string, header
 	for i := 0; i < len(header); i += 2 {
 		r.Header.Set(header[i], header[i+1])
 	}
+	at := &net.TCPAddr{IP: h.At}
+	r = r.WithContext(context.WithValue(r.Context(), http.LocalAddrContextKey, at))
 	w := httptest.NewRecorder()
 	handler.ServeHTTP(w, r)
 	return h.Read(w.Result())
