@@ -244,6 +244,8 @@ func (h *history) eventsAgree(kind string) {
 	h.must(err)
 	empty, err := h.spec.UnusedStreams(h.ctx)
 	h.must(err)
+	slices.Sort(unused) // they have no order
+	slices.Sort(empty)
 	h.same("after "+kind+": the streams without events", unused, empty)
 	status := fsm.OutboxStatuses[h.calls%len(fsm.OutboxStatuses)]
 	span := fsm.OutboxSpan{Lists: fsm.OutboxListsOf(status)}
