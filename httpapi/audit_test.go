@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -57,15 +58,26 @@ func TestEveryChangeIsInTheAudit(t *testing.T) {
 	consumer := spec.NewConsumer(push, "/p/0", "0009", 0)
 	consumer.Links["/p/0"] = fsm.Link{Acked: "0009", Tail: "0009"}
 	h.Store.DB.PutConsumer(consumer)
-	for range 4 {
+	addLetter := func() (id string) {
 		h.Store.DB.PutLetter(fsm.DeadLetter{
 			Subscription: "p", Generation: "g-p", Consumer: consumer.ID, Stream: "/p/0", From: "0008", To: "0009",
 			Within: "0009", Events: 1,
 		})
+		rows := ports.RowsOf(h.Operator(http.MethodGet, "/api/v1/dead-letters", ""), "dead_letters")
+		return rows[len(rows)-1]["id"].(string)
 	}
-	var letters []string
-	for _, row := range ports.RowsOf(h.Operator(http.MethodGet, "/api/v1/dead-letters", ""), "dead_letters") {
-		letters = append(letters, row["id"].(string))
+	letters := []string{addLetter(), addLetter(), addLetter()}
+	// form sends what a page for operators has.
+	mark := regexp.MustCompile(`name="secret" value="(\w+)"`)
+	form := func(method, target, body string, _ ...string) ports.Answer {
+		send := func(body string) ports.Answer {
+			return h.Operator(method, target, body,
+				"Content-Type", "application/x-www-form-urlencoded", "Sec-Fetch-Site", "same-origin")
+		}
+		if strings.HasSuffix(target, "rotate-secret") { // a question comes first
+			body += "&secret=" + mark.FindStringSubmatch(send("").Text)[1]
+		}
+		return send(body)
 	}
 	event := fsm.OutboxEvent{
 		ID: fsm.NewOutboxID(0, "1"), Target: "https://w.example/hook", CreatedAt: h.Clock().UnixMilli(),
@@ -134,6 +146,27 @@ func TestEveryChangeIsInTheAudit(t *testing.T) {
 			letters[1] + " of /p/0 1",
 		},
 		{"POST", "/api/v1/dead-letters/discard", `{"subscription":"p"}`, h.Operator, "dead letters discarded", "p"},
+		{"POST", "/subscriptions/p/pause", "", form, "subscription paused", "p 1"},
+		{"POST", "/subscriptions/p/resume", "", form, "subscription resumed", "p 0"},
+		{"POST", "/subscriptions/p/retry", "", form, "subscription retried", "p 0"},
+		{"POST", "/subscriptions/p/rotate-secret", "confirmed=yes", form, "secret rotated", "p"},
+		{"POST", "/subscriptions/p/consent", "", form, "consent asked for", "p"},
+		{"POST", "/subscriptions/p/test", "", form, "test delivery", "p"},
+		{
+			"POST", "/subscriptions/p/replay", "stream=/p/0&from=-1", form, "a span of a stream is replayed",
+			" of /p/0 0",
+		},
+		{
+			"POST", "/dead-letters/LETTER/replay", "", form, "dead letters are replayed",
+			" of /p/0 1",
+		},
+		{"POST", "/dead-letters/replay", "subscription=p", form, "dead letters are replayed", "p"},
+		{"POST", "/replays/cancel", "confirmed=yes&subscription=p", form, "replays cancelled", "p"},
+		{
+			"POST", "/dead-letters/LETTER/discard", "confirmed=yes", form, "dead letters discarded",
+			" of /p/0 1",
+		},
+		{"POST", "/dead-letters/discard", "confirmed=yes&subscription=p", form, "dead letters discarded", "p"},
 		{
 			"PUT", "/api/v1/log-level", `{"level":"debug"}`, h.Operator, "log level changed",
 			`one 0 before {"level":"info"} after {"level":"debug"}`,
@@ -155,6 +188,9 @@ func TestEveryChangeIsInTheAudit(t *testing.T) {
 		target := r.target
 		if strings.Contains(target, "/OJ") {
 			target = strings.Replace(target, "OJ", oj(), 1)
+		}
+		if strings.HasPrefix(target, "/dead-letters/") {
+			target = strings.Replace(target, "LETTER", addLetter(), 1)
 		}
 		before := h.changes()
 		a := r.port(r.method, target, r.body, "Content-Type", "application/json")

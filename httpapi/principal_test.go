@@ -116,6 +116,7 @@ func asksOf(letter string) asks {
 			quoted(`{"subscription":"%s"}`), quoted(`{"streams":["/%s/0"]}`),
 			quoted(`{"stream":"/%s/0","from":"-1"}`), quoted(`{"subscription":"%s","stream":"/%[1]s/0"}`),
 			`{"url":"https://w.example/hook","events":["*"]}`, `{"level":"debug"}`,
+			"confirmed=yes", quoted("confirmed=yes&subscription=%s"), quoted("stream=/%s/0&from=-1"),
 		},
 	}
 }
@@ -163,7 +164,12 @@ func (a asks) requests(res web.Resource, own string) (all []asked) {
 
 func (h *harness) send(res web.Resource, r asked) ports.Answer {
 	h.T.Helper()
-	if res.Route != "" {
+	switch {
+	case res.Route == "":
+	case r.name != http.MethodGet && !strings.HasPrefix(res.Route, "/api/"): // a form of a page
+		return h.Operator(r.name, r.target, r.body,
+			"Content-Type", "application/x-www-form-urlencoded", "Sec-Fetch-Site", "same-origin")
+	default:
 		return h.Operator(r.name, r.target, r.body)
 	}
 	return h.API(r.name, r.target, r.body)

@@ -221,7 +221,7 @@ var below = map[string][]string{
 	"control":  {"paging", "refusal"},
 	"web":      {"paging", "refusal"},
 	"fields":   {"control", "refusal", "web"},
-	"console":  {"operator", "paging", "refusal", "web"},
+	"console":  {"control", "operator", "paging", "refusal", "web"},
 	"operator": {"control", "fields", "paging", "refusal", "web"},
 	"native":   {"control", "fields", "refusal", "web"},
 	"ojs":      {"control", "fields", "paging", "refusal", "web"},

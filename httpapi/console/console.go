@@ -94,6 +94,10 @@ type page struct {
 	Problem string
 	Version string
 	Log     fsm.DeliveryLog
+	// Back is the page that a form was sent from; empty for a page that is no answer to a form.
+	Back string
+	// CSRF is the token that forms send along.
+	CSRF string
 	// Body is what the view has read.
 	Body any
 }
@@ -108,11 +112,13 @@ func (f *Face) Resources() []web.Resource {
 		}
 	}
 	for _, v := range f.views() {
-		shown := template.Must(template.New("").Funcs(texts).ParseFS(sources,
-			"templates/layout.html", "templates/parts.html", "templates/"+v.template))
+		shown := parsed(v.template)
 		table = append(table, web.Resource{Route: v.route, Role: web.Anyone, Whole: v.whole, Methods: web.Get(
 			func(c echo.Context) error { return f.show(c, v, menu, shown) },
 		)})
+	}
+	for _, a := range f.actions() {
+		table = append(table, f.resource(a, menu))
 	}
 	return table
 }
@@ -120,9 +126,19 @@ func (f *Face) Resources() []web.Resource {
 func (f *Face) show(c echo.Context, v view, menu []entry, shown *template.Template) error {
 	ctx, cancel := context.WithTimeout(c.Request().Context(), paging.Timeout)
 	defer cancel()
-	r, began := c.Request(), time.Now()
+	p, began := f.page(c, v, menu), time.Now()
+	err := onlyHere(c.Request())
+	if err == nil {
+		err = guarded(func(c echo.Context) error { return v.read(ctx, c, p) })(c)
+	}
+	p.CSRF, p.Every = tokenOf(c), int(max(refreshEvery, readShare*time.Since(began)).Seconds())
+	return f.write(c, p, shown, err)
+}
+
+// page returns a page that nothing was read for yet.
+func (f *Face) page(c echo.Context, v view, menu []entry) *page {
 	p := &page{
-		Title: v.menu, Menu: v.menu, Menus: menu, Path: web.RawPath(r), Query: c.QueryParams(),
+		Title: v.menu, Menu: v.menu, Menus: menu, Path: web.RawPath(c.Request()), Query: c.QueryParams(),
 		AsOf: f.Operator.Control.Clock().UTC(), Version: f.Operator.Version, Log: f.Operator.DeliveryLog,
 	}
 	p.Stopped = p.Query.Get("refresh") == "off"
@@ -131,18 +147,18 @@ func (f *Face) show(c echo.Context, v view, menu []entry, shown *template.Templa
 		field.Value = p.Query.Get(field.Key)
 		p.Filters = append(p.Filters, field)
 	}
+	return p
+}
+
+// write answers with a page, or with what is wrong.
+func (f *Face) write(c echo.Context, p *page, shown *template.Template, err error) error {
 	status := http.StatusOK
-	err := onlyHere(r)
-	if err == nil {
-		err = v.read(ctx, c, p)
-	}
 	if err != nil {
 		refused := f.Refusal(err)
 		web.MarkRefused(c.Response(), refused.Code)
 		status, p.Problem, p.Body = web.Status(refused.Code), refused.Message, nil
 		p.Still = p.Still || status < http.StatusInternalServerError
 	}
-	p.Every = int(max(refreshEvery, readShare*time.Since(began)).Seconds())
 	var text bytes.Buffer
 	if err := shown.ExecuteTemplate(&text, "layout", p); err != nil {
 		return err
@@ -154,6 +170,9 @@ func (f *Face) show(c echo.Context, v view, menu []entry, shown *template.Templa
 	header.Set("Referrer-Policy", "same-origin")
 	return c.HTMLBlob(status, text.Bytes())
 }
+
+// replaced returns a route with an ID in it.
+func replaced(route, id string) string { return strings.Replace(route, ":id", url.PathEscape(id), 1) }
 
 // onlyHere refuses a request that has not come to a loopback address. There is no login yet.
 func onlyHere(r *http.Request) error {

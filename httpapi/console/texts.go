@@ -3,6 +3,7 @@ package console
 import (
 	"fmt"
 	"html/template"
+	"net/url"
 	"strings"
 	"time"
 
@@ -14,10 +15,53 @@ import (
 var texts = template.FuncMap{
 	"ago": ago, "stamp": stamp, "millis": millis, "sign": sign, "state": state, "result": result, "means": means,
 	"chart": chart, "waits": waits, "words": words,
+	"button": button, "letters": letters, "matching": matching, "again": again,
 	"failed": func() string { return failedResults },
 	"attempts": func(list []operator.DeliveryBody, ofAll bool, p *page) attemptsPart {
 		return attemptsPart{list, ofAll, p.Next != "", p.Log}
 	},
+}
+
+// buttonPart is a form that is no more than a button.
+type buttonPart struct {
+	ID, Title, To, CSRF string
+	Fields              map[string]string
+}
+
+// button does something to a subscription or to a dead letter.
+func button(p *page, what, title, of, id string) buttonPart {
+	return buttonPart{ID: "do-" + what, Title: title, To: replaced("/"+of+"/:id/"+what, id), CSRF: p.CSRF}
+}
+
+// letters does something with all dead letters of a subscription.
+func letters(p *page, what, title, subscription string) buttonPart {
+	return buttonPart{
+		ID: "all-" + what, Title: title, To: "/dead-letters/" + what, CSRF: p.CSRF,
+		Fields: map[string]string{"subscription": subscription},
+	}
+}
+
+// matching does something with all that the filters of a list match.
+func matching(p *page, what, title, of string) buttonPart {
+	b := buttonPart{
+		ID: "all-" + what, Title: title, To: "/" + of + "/" + what, CSRF: p.CSRF, Fields: map[string]string{},
+	}
+	for _, f := range p.Filters {
+		if f.Value != "" {
+			b.Fields[f.Key] = f.Value
+		}
+	}
+	return b
+}
+
+// again sends a form once more, with another field.
+func again(p *page, id, title string, form url.Values, key, value string) buttonPart {
+	b := buttonPart{ID: id, Title: title, To: p.Path, CSRF: p.CSRF, Fields: map[string]string{}}
+	for name := range form {
+		b.Fields[name] = form.Get(name)
+	}
+	b.Fields[key] = value
+	return b
 }
 
 // attemptsPart is a table of delivery attempts, of one subscription or of all.

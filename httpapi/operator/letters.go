@@ -64,7 +64,7 @@ func letterBodyOf(l fsm.DeadLetter) LetterBody {
 
 // Letters lists dead letters.
 func (f *Face) Letters(ctx context.Context, query url.Values, p paging.Page) (body LettersBody, err error) {
-	which, err := f.whichLetters(query.Get)
+	which, err := f.WhichLetters(query.Get)
 	if err != nil {
 		return body, err
 	}
@@ -128,8 +128,8 @@ func (f *Face) discardLetters(c echo.Context) error {
 // letterFields are the fields of a request that is about many dead letters.
 var letterFields = []string{"subscription", "stream", "since", "until", "cursor"}
 
-// whichLetters reads the filters of a request.
-func (f *Face) whichLetters(get func(string) string) (w control.Letters, err error) {
+// WhichLetters reads the filters of a request.
+func (f *Face) WhichLetters(get func(string) string) (w control.Letters, err error) {
 	w = f.Control.LettersOf(get("subscription"))
 	if w.Subscription != "" {
 		if err := fsm.ValidateSubscriptionID(w.Subscription); err != nil {
@@ -174,7 +174,7 @@ func (f *Face) readWhichLetters(c echo.Context, known ...string) (w control.Lett
 	if _, err := web.Required[string](o, "subscription", "a subscription id"); err != nil {
 		return w, err
 	}
-	if w, err = f.whichLetters(func(name string) string { return said[name] }); err != nil {
+	if w, err = f.WhichLetters(func(name string) string { return said[name] }); err != nil {
 		return w, err
 	}
 	if cursor := said["cursor"]; cursor != "" {

@@ -119,7 +119,7 @@ type QueuesBody struct {
 
 // Replays lists the replay queues, by partition and consumer.
 func (f *Face) Replays(ctx context.Context, query url.Values, p paging.Page) (body QueuesBody, err error) {
-	which, err := f.whichLetters(query.Get)
+	which, err := f.WhichLetters(query.Get)
 	if err != nil {
 		return body, err
 	}

@@ -13,7 +13,7 @@
   on("beforeSwap", (event) => {
     const { xhr } = event.detail;
     const page = (xhr.getResponseHeader("Content-Type") || "").startsWith("text/html") && xhr.response.includes('id="live"');
-    event.detail.shouldSwap = page;
+    event.detail.shouldSwap = page && !document.querySelector("#live :active"); // a click under way is not lost
     tell(page ? "" : `Not refreshed: the answer was ${xhr.status}. It is tried again.`);
     scrolled = {};
     for (const region of document.querySelectorAll(".scroll[id]")) scrolled[region.id] = region.scrollLeft;
