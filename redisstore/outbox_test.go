@@ -3,6 +3,7 @@ package redisstore_test
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"testing"
 	"time"
@@ -220,3 +221,46 @@ func TestTheCountsOfAnHourAreBounded(t *testing.T) {
 }
 
 func (w *world) prefixOf(path string) string { return fmt.Sprintf("rv:{%d}:", w.PartitionOf(path)) }
+
+// TestWhatHasExpiredIsNotCounted holds it of an event that was delivered, and that is being delivered again.
+func TestWhatHasExpiredIsNotCounted(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	w := openWith(t, redisstore.EmptyRedis(t).URL, nil, redisstore.Options{Partitions: 4, Outbox: true})
+	w.Ownership().Replace(fsm.AllPartitions(4))
+	p := w.PartitionOf("/s")
+	e := fsm.OutboxEvent{
+		ID: fsm.NewOutboxID(p, "1"), Key: "key", CreatedAt: w.now.UnixMilli(), RetentionMs: time.Minute.Milliseconds(),
+	}
+	must[fsm.OutboxKey](t)(w.ReserveKey(ctx, "key", fsm.OutboxKey{ID: e.ID}))
+	sub, _, err := w.CreateSubscription(ctx, unordered("s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	wake := must[fsm.Outcome](t)(w.Link(ctx, sub, "/s", fsm.Start, "1")).Deliveries[0]
+	if takes, err := w.TakeEvent(ctx, wake.Ref(), e, false); err != nil || !takes {
+		t.Fatalf("it is taken up: %t, %v", takes, err)
+	}
+	must[fsm.Outcome](t)(w.Deliver(ctx, wake.Ref(), fsm.Delivered{
+		Path: "/s", To: "1", Within: "1", Tail: "1", Profile: sub.Profile(), Event: e.ID, Status: 204,
+	}))
+	again := must[fsm.Observation](t)(w.Observe(ctx, p, "/s", "2", false)).Outcome.Deliveries[0]
+	if takes, err := w.TakeEvent(ctx, again.Ref(), e, true); err != nil || !takes {
+		t.Fatalf("it is taken up again: %t, %v", takes, err)
+	}
+	count := func() map[fsm.OutboxStatus]int64 {
+		counted := must[fsm.OutboxCount](t)(w.CountEvents(ctx, p)).Statuses
+		maps.DeleteFunc(counted, func(_ fsm.OutboxStatus, n int64) bool { return n == 0 })
+		return counted
+	}
+	if err := w.DeleteSubscription(ctx, sub.ID); err != nil {
+		t.Fatal(err)
+	}
+	if got := count(); !maps.Equal(got, map[fsm.OutboxStatus]int64{fsm.OutboxDelivered: 1}) {
+		t.Errorf("counted are %v", got)
+	}
+	w.later(2 * time.Minute)
+	if got := count(); len(got) > 0 {
+		t.Errorf("once it has expired, counted are %v", got)
+	}
+}

@@ -7,8 +7,11 @@ local open = P .. 'events:open'
 local list = redis.call('ZRANGEBYLEX', open, ARGV[A] == '' and '-' or '(' .. ARGV[A], '+', 'LIMIT', 0, ARGV[A + 1])
 local n, oldest = { pending = 0, delivering = 0, retrying = 0, delivered = 0, dead_letter = 0, cancelled = 0 }, 0
 for _, placed in ipairs(list) do
-  local r = redis.call('HMGET', P .. 'event:' .. string.match(placed, ' (.*)$'), 'status', 'consumer', 'at', 'delivered', 'deliver_at')
+  local id = string.match(placed, ' (.*)$')
+  local r = redis.call('HMGET', P .. 'event:' .. id, 'status', 'consumer', 'at', 'delivered', 'deliver_at')
   local status = event_status(unpack(r))
+  local till = (r[4] or '0') ~= '0' and redis.call('ZSCORE', P .. 'expire', id) -- it was delivered before
+  if till and tonumber(till) <= now then status = nil end
   if n[status] then n[status] = n[status] + 1 end
   local waits = status == 'pending' or status == 'delivering' or status == 'retrying'
   local since = begins_at(placed, r[5])
