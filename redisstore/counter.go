@@ -72,14 +72,15 @@ func (c *counter) attempted(a fsm.Attempt) {
 	if t.Attempts() == 0 {
 		return
 	}
+	c.mu.Lock()
 	c.add(overall, t)
 	c.add(subOf{a.Delivery.Subscription, a.Delivery.Generation}, t)
+	c.mu.Unlock()
 	c.ready.Ring()
 }
 
+// add counts what waits to be written. The caller holds mu.
 func (c *counter) add(of subOf, t fsm.AttemptTally) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	if c.waiting[of] == nil {
 		c.waiting[of] = &fsm.AttemptTally{}
 	}
@@ -181,7 +182,9 @@ func (c *counter) take(now time.Time) {
 		switch {
 		case !c.counts(of):
 		case c.sending[of] != nil:
+			c.mu.Lock()
 			c.add(of, *t)
+			c.mu.Unlock()
 		default:
 			c.sending[of] = &countsSent{
 				number: c.batch, hour: c.s.keys.countedHour(of, hourOf(now)),

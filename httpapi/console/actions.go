@@ -35,8 +35,6 @@ type action struct {
 	// asks is the question that a click must confirm, for what cannot be undone; empty for what can. It is followed by
 	// what it is about.
 	asks string
-	// long is true if it may take longer than other pages, because endpoints are called.
-	long bool
 	do   func(ctx context.Context, id string, form url.Values) (said, error)
 }
 
@@ -82,8 +80,8 @@ func (f *Face) actions() []action {
 			route: one + "/resume", back: one, title: "Resume",
 			do: onConsumers("%s is resumed, with %d consumers that waited for that.", c.Resume),
 		},
-		{route: one + "/test", back: one, title: "Test", long: true, do: f.test},
-		{route: one + "/consent", back: one, title: "Ask for consent", long: true, do: f.askConsent},
+		{route: one + "/test", back: one, title: "Test", do: f.test},
+		{route: one + "/consent", back: one, title: "Ask for consent", do: f.askConsent},
 		{
 			route: one + "/rotate-secret", back: one, title: rotateTitle,
 			asks: "Deliveries are then signed with a new secret, which is shown once. The one that receivers have " +
@@ -123,6 +121,8 @@ func (f *Face) actions() []action {
 			route: "/replays/cancel", back: "/replays", title: "Cancel the replays",
 			asks: "These replays end. Dead letters stay, but spans of streams must be asked for again.",
 			do: f.onLetters(func(ctx context.Context, which control.Letters) (string, string, error) {
+				ctx, cancel := context.WithTimeout(ctx, paging.Timeout)
+				defer cancel()
 				n, err := c.CancelReplays(ctx, which)
 				return fmt.Sprintf("%d replays are cancelled.", n), "", err
 			}),
@@ -178,6 +178,8 @@ func secretMark(sub fsm.Subscription) string {
 }
 
 func (f *Face) replaySpan(ctx context.Context, id string, form url.Values) (s said, err error) {
+	ctx, cancel := context.WithTimeout(ctx, paging.Timeout)
+	defer cancel()
 	path, err := fsm.CanonicalPath(form.Get("stream"))
 	if err != nil {
 		return s, refusal.New(fsm.CodeInvalidPath, "stream: %v", err)
@@ -286,12 +288,7 @@ func backTo(c echo.Context, a action) string {
 
 // act does what a form asks for, unless it must be confirmed before.
 func (f *Face) act(c echo.Context, a action) (body doneBody, err error) {
-	ctx := c.Request().Context()
-	if !a.long {
-		within, cancel := context.WithTimeout(ctx, paging.Timeout)
-		defer cancel()
-		ctx = within
-	}
+	ctx := c.Request().Context() // without a bound: an endpoint, or many consumers, may take long
 	form, err := c.FormParams()
 	if err != nil {
 		return body, refusal.New(fsm.CodeInvalidRequest, "the form cannot be read: %v", err)

@@ -58,7 +58,7 @@ func TestActionsDoWhatTheySay(t *testing.T) {
 		},
 		{
 			"/subscriptions/orders/test", nil, "", "The test failed: status 503",
-			func() bool { return len(h.Tester.Tested) == 1 },
+			func() bool { return len(h.Tester.Tested) == 1 && !h.Tester.Bounded }, // the endpoint has its own time
 		},
 		{
 			"/subscriptions/orders/rotate-secret", nil, "signed with a new secret", "not shown again",

@@ -240,11 +240,14 @@ type Tester struct {
 	Result fsm.TestDelivery
 	Err    error
 	Tested []fsm.Subscription
+	// Bounded says whether the latest test had a time that it must end by.
+	Bounded bool
 }
 
 // Test implements control.Tester.
 func (p *Tester) Test(ctx context.Context, sub fsm.Subscription) (fsm.TestDelivery, error) {
 	p.Tested = append(p.Tested, sub)
+	_, p.Bounded = ctx.Deadline()
 	if p.Takes > 0 {
 		select {
 		case <-ctx.Done():
