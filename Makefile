@@ -17,10 +17,11 @@ demo: ## see a worker being woken, on this machine (needs Go and Node 20; Ctrl-C
 	@go build -o .tools/demo ./test/demo
 	@exec .tools/demo
 
-# The chart's tests are a module of their own, so that Helm's dependencies are not ours. They go without the race detector, which
-# would have all the types of Kubernetes compiled once more.
-test: deps lint ## check the code and run every test in its short form (some 10 minutes; installs redis-server and a C compiler if need be)
+# The tests of the chart and of the page in a browser are modules of their own, so that Helm's dependencies, and what drives the
+# browser, are not ours. The chart's go without the race detector, which would have all the types of Kubernetes compiled once more.
+test: deps lint ## check the code and run every test in its short form (some 10 minutes; installs redis-server, Chromium and gcc if need be)
 	@.ci/test short . ./... -short -race -parallel $(TEST_PARALLEL) -timeout $(TEST_TIMEOUT)
+	@.ci/test browser test/browser ./... -short -race -parallel $(TEST_PARALLEL) -timeout $(TEST_TIMEOUT)
 	@.ci/test chart-short test/chart ./... -short -timeout $(TEST_TIMEOUT)
 
 test-all: test ## make test, then the long form of every test (over an hour; alone on the machine; ONLY=regexp picks parts)

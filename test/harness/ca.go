@@ -24,6 +24,8 @@ type CA struct {
 
 	cert, key string
 	server    tls.Certificate
+	root      *x509.Certificate
+	rootKey   *ecdsa.PrivateKey
 }
 
 // NewCA makes an authority. Its servers are on 127.0.0.1, and at the caller's addresses.
@@ -36,15 +38,9 @@ func NewCA(t testing.TB, also ...net.IP) *CA {
 		NotBefore: now.Add(-time.Hour),
 		NotAfter:  now.Add(time.Hour), IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
 	}
-	leaf := &x509.Certificate{
-		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "a server of a test"}, NotBefore: root.NotBefore,
-		NotAfter: root.NotAfter, IPAddresses: append([]net.IP{net.IPv4(127, 0, 0, 1)}, also...),
-		KeyUsage: x509.KeyUsageDigitalSignature,
-		// nodes are each other's clients
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-	}
+	leaf := server(root, also...)
 	rootKey, leafKey := newKey(t), newKey(t)
-	ca := &CA{Pool: x509.NewCertPool()}
+	ca := &CA{Pool: x509.NewCertPool(), root: root, rootKey: rootKey}
 	sign := func(name string, cert *x509.Certificate, key *ecdsa.PrivateKey) string {
 		der, err := x509.CreateCertificate(rand.Reader, cert, root, key.Public(), rootKey)
 		if err != nil {
@@ -70,6 +66,29 @@ func NewCA(t testing.TB, also ...net.IP) *CA {
 
 // ServerTLS returns the TLS settings of a server with the certificate.
 func (ca *CA) ServerTLS() *tls.Config { return &tls.Config{Certificates: []tls.Certificate{ca.server}} }
+
+// Certificate makes another certificate for a server on 127.0.0.1, with a change.
+func (ca *CA) Certificate(t testing.TB, change func(*x509.Certificate)) tls.Certificate {
+	t.Helper()
+	cert, key := server(ca.root), newKey(t)
+	change(cert)
+	der, err := x509.CreateCertificate(rand.Reader, cert, ca.root, key.Public(), ca.rootKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
+}
+
+// server returns what is to be signed for a server.
+func server(root *x509.Certificate, also ...net.IP) *x509.Certificate {
+	return &x509.Certificate{
+		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "a server of a test"}, NotBefore: root.NotBefore,
+		NotAfter: root.NotAfter, IPAddresses: append([]net.IP{net.IPv4(127, 0, 0, 1)}, also...),
+		KeyUsage: x509.KeyUsageDigitalSignature,
+		// nodes are each other's clients
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}
+}
 
 func newKey(t testing.TB) *ecdsa.PrivateKey {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
