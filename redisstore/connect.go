@@ -39,12 +39,15 @@ type limits struct {
 	all time.Duration
 	// census bounds how long a scrape waits for Redis.
 	census time.Duration
+	// stop bounds the last writes of what is written later, when the program stops.
+	stop time.Duration
 }
 
 // usual are the limits outside tests. Callers retry by rules of their own. So an early report that Redis is away is
 // better than a long wait in here.
 var usual = limits{
 	dial: 2 * time.Second, read: 3 * time.Second, call: 5 * time.Second, all: 2 * time.Second, census: 2 * time.Second,
+	stop: 2 * time.Second,
 }
 
 const (

@@ -23,8 +23,6 @@ const (
 	// countPause is how long the first counted attempt waits, so that others go with it. Counts that Redis could not
 	// take wait as long again.
 	countPause = time.Second
-	// countStop bounds the last writes when the program stops.
-	countStop = 2 * time.Second
 	// countsAtATime bounds the subscriptions whose counts go in one pipeline.
 	countsAtATime = 500
 )
@@ -106,14 +104,14 @@ func (c *counter) run(ctx context.Context) {
 
 // stop writes what waits, and says if Redis does not take it in time.
 func (c *counter) stop(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, countStop)
+	ctx, cancel := context.WithTimeout(ctx, c.s.opts.limits.stop)
 	defer cancel()
 	for c.left() {
 		if err := c.write(ctx); err != nil && ctx.Err() != nil {
 			c.lost(c.s.opts.Logger, err)
 			return
 		} else if err != nil {
-			pause(ctx, countStop/10)
+			pause(ctx, countPause/5)
 		}
 	}
 }

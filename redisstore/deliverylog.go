@@ -33,10 +33,8 @@ const (
 	logWaiting, logLeft = 10_000, logWaiting / 2
 	// logPause is how long the first waiting entry waits, so that others go with it.
 	logPause = 100 * time.Millisecond
-	// logRetry is how long entries wait that Redis could not take. logStop bounds the last write when the program
-	// stops.
+	// logRetry is how long entries wait that Redis could not take.
 	logRetry = time.Second
-	logStop  = 2 * time.Second
 )
 
 // logWriter is the observer that keeps delivery attempts for operators, in one Redis stream per subscription. It
@@ -131,7 +129,7 @@ func pause(ctx context.Context, d time.Duration) {
 
 // stop writes the waiting entries, and drops the rest.
 func (l *logWriter) stop(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), logStop)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.s.opts.limits.stop)
 	defer cancel()
 	err := l.write(ctx)
 	l.sweep(ctx)

@@ -13,6 +13,7 @@ import (
 // patient are the limits of tests in which no server hangs: a process that pauses for a while is waited for.
 var patient = limits{
 	dial: 5 * time.Minute, read: 5 * time.Minute, call: 5 * time.Minute, all: 5 * time.Minute, census: 5 * time.Minute,
+	stop: 5 * time.Minute,
 }
 
 // ConnectPatiently is Connect with limits that no pause of a process reaches.
