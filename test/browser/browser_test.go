@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
-	"strings"
 	"testing"
 
 	"reveille/test/harness"
@@ -39,7 +38,7 @@ func install(t testing.TB, settings map[string]string) *installation {
 
 // of is the installation, for a part of a test.
 func (i *installation) of(t testing.TB) *installation {
-	return &installation{t: t, rev: i.rev, gateway: i.gateway}
+	return &installation{t: t, rev: i.rev, gateway: harness.NewClient(t, i.rev.URL)}
 }
 
 // subscribe makes a subscription to /ID/* and the stream /ID/1. What fails once waits for hours.
@@ -77,20 +76,13 @@ func answers(t testing.TB, status int, text string) string {
 // letters returns the IDs of the dead letters of a subscription.
 func (i *installation) letters(sub string) (ids []string) {
 	i.t.Helper()
-	status, out, errs := i.rev.Ask("", "dead-letters", "--subscription", sub, "--output", "json")
-	if status != 0 {
-		i.t.Fatal(errs)
+	var body struct {
+		DeadLetters []struct{ ID string } `json:"dead_letters"`
 	}
-	for line := range strings.Lines(out) {
-		var body struct {
-			DeadLetters []struct{ ID string } `json:"dead_letters"`
-		}
-		if err := json.Unmarshal([]byte(line), &body); err != nil {
-			i.t.Fatal(err)
-		}
-		for _, letter := range body.DeadLetters {
-			ids = append(ids, letter.ID)
-		}
+	operator := harness.NewClient(i.t, i.rev.Operator)
+	operator.Do(http.MethodGet, "/api/v1/dead-letters?subscription="+sub, "").Decode(i.t, &body)
+	for _, letter := range body.DeadLetters {
+		ids = append(ids, letter.ID)
 	}
 	return ids
 }
@@ -141,7 +133,6 @@ func TestEveryPageIsForEverybody(t *testing.T) {
 	})
 	for _, l := range []look{screen, phone} {
 		t.Run(l.name, func(t *testing.T) {
-			t.Parallel()
 			p := open(t, i.rev.Operator, l, mouse)
 			look := func(where string) {
 				t.Helper()

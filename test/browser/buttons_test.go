@@ -18,7 +18,7 @@ type step struct {
 func TestButtonsByEveryHand(t *testing.T) {
 	t.Parallel()
 	i := install(t, nil)
-	webhook := answers(t, http.StatusBadRequest, "no")
+	webhook := answers(t, http.StatusBadRequest, "no such order")
 	for _, by := range []hand{mouse, keyboard, withoutScripts} {
 		t.Run(string(by), func(t *testing.T) {
 			t.Parallel()
@@ -30,6 +30,9 @@ func TestButtonsByEveryHand(t *testing.T) {
 			walk := func(from string, steps ...step) {
 				t.Helper()
 				p.visit(from)
+				if by == withoutScripts {
+					p.must("scripts are off")
+				}
 				for _, s := range steps {
 					p.press(s.button)
 					p.must(s.says...)
@@ -43,16 +46,16 @@ func TestButtonsByEveryHand(t *testing.T) {
 				step{"back", nil},
 				step{"do-retry", []string{sub + " is retried"}},
 				step{"back", nil},
-				step{"do-test", []string{"the test failed: status 400", "no"}},
+				step{"do-test", []string{"the test failed: status 400", "no such order"}},
 				step{"back", nil},
 				step{"do-rotate-secret", []string{"shown once"}},
-				step{"cancel", []string{"Rotate the secret"}},
+				step{"cancel", []string{"Latest attempts"}},
 				step{"do-rotate-secret", []string{"shown once"}},
 				step{"confirm", []string{"it is not shown again", "whsec_"}},
 			)
 			walk("/dead-letters/"+letter,
 				step{"do-discard", []string{"cannot be replayed any more", letter}},
-				step{"cancel", []string{letter}},
+				step{"cancel", []string{"Name a subscription to replay"}},
 			)
 			walk("/dead-letters?subscription="+sub,
 				step{"l-" + letter, []string{"The endpoint refused the request"}},

@@ -2,7 +2,6 @@ package browser
 
 import (
 	"crypto/tls"
-	"crypto/x509"
 	"fmt"
 	"io"
 	"log"
@@ -23,13 +22,14 @@ type endpoint struct {
 	URL string
 	// fail answers until then.
 	fail http.HandlerFunc
-	// certificate is what the endpoint has until then, and valid what it has from then on; nil without TLS.
-	certificate, valid *tls.Certificate
+	// before is the TLS of the endpoint until then, and after is its TLS from then on; nil without TLS.
+	before, after *tls.Config
 
 	mu     sync.Mutex
 	mended bool
-	taken  chan struct{}
+	// secret is what it verifies deliveries with; empty if it verifies none.
 	secret string
+	taken  chan struct{}
 	once   sync.Once
 }
 
@@ -47,14 +47,14 @@ func (e *endpoint) serve(addr string) {
 	s := httptest.NewUnstartedServer(e)
 	_ = s.Listener.Close()
 	s.Listener, s.Config.ErrorLog = ln, log.New(io.Discard, "", 0) // of handshakes that fail, as they are to
-	if e.valid == nil {
+	if e.after == nil {
 		s.Start()
 	} else {
 		s.TLS = &tls.Config{GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
-			if e.isMended() {
-				return &tls.Config{Certificates: []tls.Certificate{*e.valid}}, nil
+			if mended, _ := e.now(); mended {
+				return e.after, nil
 			}
-			return &tls.Config{Certificates: []tls.Certificate{*e.certificate}}, nil
+			return e.before, nil
 		}}
 		s.StartTLS()
 	}
@@ -65,25 +65,31 @@ func (e *endpoint) serve(addr string) {
 	})
 }
 
-func (e *endpoint) isMended() bool {
+func (e *endpoint) now() (mended bool, secret string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.mended
+	return e.mended, e.secret
 }
 
-func (e *endpoint) mend() {
+// mend has the endpoint take what is signed with a secret; with an empty one, everything.
+func (e *endpoint) mend(secret string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.mended = true
+	e.mended, e.secret = true, secret
 }
 
 // ServeHTTP fails, or takes a delivery.
 func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if !e.isMended() {
+	mended, secret := e.now()
+	if !mended {
 		e.fail(w, r)
 		return
 	}
-	_, _ = io.Copy(io.Discard, r.Body)
+	body, _ := io.ReadAll(r.Body)
+	if secret != "" && harness.VerifyStandard(secret, r.Header, body, time.Now()) != nil {
+		status(http.StatusUnauthorized)(w, r)
+		return
+	}
 	w.WriteHeader(http.StatusNoContent)
 	e.once.Do(func() { close(e.taken) })
 }
@@ -132,12 +138,8 @@ func slow(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// withTLS is an endpoint whose certificate is signed by one authority, and later by another.
-func withTLS(t testing.TB, before *harness.CA, wrong func(*x509.Certificate), after *harness.CA) *endpoint {
-	t.Helper()
-	e := newEndpoint(t, status(http.StatusNoContent))
-	bad, good := before.Certificate(t, wrong), after.Certificate(t, func(*x509.Certificate) {})
-	e.certificate, e.valid = &bad, &good
-	e.serve("127.0.0.1:0")
-	return e
+// resets breaks off the connection.
+func resets(_ http.ResponseWriter, r *http.Request) {
+	_, _ = io.Copy(io.Discard, r.Body) // otherwise, the connection may be reset and not closed
+	panic(http.ErrAbortHandler)
 }

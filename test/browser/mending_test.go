@@ -1,9 +1,9 @@
 package browser
 
 import (
+	"crypto/tls"
 	"crypto/x509"
 	"fmt"
-	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -26,6 +26,8 @@ type failure struct {
 
 const (
 	retry, resume, replay = "do-retry", "do-resume", "all-replay"
+	// rotated is the endpoint that does not know the new secret.
+	rotated = "s401"
 )
 
 // served starts an endpoint that fails with an answer.
@@ -40,9 +42,16 @@ func served(fail http.HandlerFunc) func(*installation, string) *endpoint {
 // failures are the ways in which endpoints fail.
 func failures(t *testing.T, trusted *harness.CA) []failure {
 	t.Helper()
-	unknown := harness.NewCA(t)
-	of := func(ca *harness.CA, wrong func(*x509.Certificate)) func(*installation, string) *endpoint {
-		return func(i *installation, _ string) *endpoint { return withTLS(i.t, ca, wrong, trusted) }
+	of := func(before *tls.Config) func(*installation, string) *endpoint {
+		return func(i *installation, _ string) *endpoint {
+			e := newEndpoint(i.t, nil)
+			e.before, e.after = before, trusted.ServerTLS()
+			e.serve("127.0.0.1:0")
+			return e
+		}
+	}
+	wrong := func(change func(*x509.Certificate)) *tls.Config {
+		return &tls.Config{Certificates: []tls.Certificate{trusted.Certificate(t, change)}}
 	}
 	return []failure{
 		{"refused", func(i *installation, _ string) *endpoint {
@@ -53,7 +62,7 @@ func failures(t *testing.T, trusted *harness.CA) []failure {
 			e.serve(strings.TrimPrefix(e.URL, "http://"))
 		}, retry},
 		{
-			"reset", served(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }),
+			"reset", served(resets),
 			"failing", "closed", "Check that the endpoint runs", nil, retry,
 		},
 		{"dns", func(i *installation, _ string) *endpoint {
@@ -68,14 +77,14 @@ func failures(t *testing.T, trusted *harness.CA) []failure {
 			}
 		}, retry},
 		{
-			"expired", of(trusted, func(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Minute) }),
+			"expired", of(wrong(func(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Minute) })),
 			"failing", "the TLS certificate has expired", "Look at the reason", nil, retry,
 		},
-		{"name", of(trusted, func(c *x509.Certificate) {
+		{"name", of(wrong(func(c *x509.Certificate) {
 			c.IPAddresses, c.DNSNames = nil, []string{"other.example"}
-		}), "failing", "the TLS certificate is not for this host name", "Look at the reason", nil, retry},
+		})), "failing", "the TLS certificate is not for this host name", "Look at the reason", nil, retry},
 		{
-			"authority", of(unknown, func(*x509.Certificate) {}),
+			"authority", of(harness.NewCA(t).ServerTLS()),
 			"failing", "signed by an unknown authority", "Look at the reason", nil, retry,
 		},
 		{"hangs", served(hangs), "failing", "no answer in time", "answer first and work later", nil, retry},
@@ -85,16 +94,8 @@ func failures(t *testing.T, trusted *harness.CA) []failure {
 			"s302", served(status(302)),
 			"refusing", "status 302", "the address that the endpoint redirects to", nil, replay,
 		},
-		{"s401", func(i *installation, _ string) *endpoint {
+		{rotated, func(i *installation, _ string) *endpoint {
 			e := newEndpoint(i.t, nil)
-			e.fail = func(w http.ResponseWriter, r *http.Request) {
-				body, _ := io.ReadAll(r.Body)
-				if harness.VerifyStandard(e.secret, r.Header, body, time.Now()) == nil {
-					w.WriteHeader(http.StatusNoContent)
-				} else {
-					status(http.StatusUnauthorized)(w, r)
-				}
-			}
 			e.serve("127.0.0.1:0")
 			return e
 		}, "refusing", "status 401", "check the authorization and the secret", nil, replay},
@@ -118,32 +119,39 @@ func TestEndpointsAreMendedInFourClicks(t *testing.T) {
 		t.Run(f.name, func(t *testing.T) {
 			i, p := i.of(t), p.of(t)
 			e := f.endpoint(i, f.name)
-			sub := i.subscribe(f.name, e.URL, map[string]any{"timeout": "5s"})
-			if e.secret = sub.Secret; f.name == "s401" {
-				if status, _, errs := i.rev.Ask("", "rotate-secret", f.name, "--overlap", "0s"); status != 0 {
+			timeout := "1m"
+			if strings.HasPrefix(f.reason, "no answer") {
+				timeout = "5s"
+			}
+			sub, secret := i.subscribe(f.name, e.URL, map[string]any{"timeout": timeout}), ""
+			if f.name == rotated {
+				e.mend(sub.Secret)
+				_, out, errs := i.rev.Ask("", "rotate-secret", f.name, "--overlap", "0s")
+				if secret = strings.Fields(out + " - - -")[2]; !strings.HasPrefix(secret, "whsec_") {
 					t.Fatal(errs)
 				}
 			}
 			i.gateway.Append("/"+f.name+"/1", `{"n":1}`)
-			p.visit("/")
-			harness.Eventually(t, harness.Wait, "the overview has it", func() error {
+			harness.Eventually(t, harness.Wait, "the overview says what is wrong", func() error {
 				p.visit("/")
-				if p.first("w-"+f.name) == "" {
-					return fmt.Errorf("%s", p.says())
+				row := value[string](p, fmt.Sprintf(
+					`(document.getElementById("w-" + %q)?.closest("tr").innerText || document.body.innerText)`, f.name))
+				if !strings.Contains(row, f.overview) || !strings.Contains(row, f.reason) {
+					return fmt.Errorf("%s", row)
 				}
 				return nil
 			})
-			p.must(f.overview, f.reason)
 
 			p.press("w-" + f.name)
-			p.must(f.overview, f.reason, f.advice)
+			p.await(f.advice) // of the delivery log, which is written a little later
+			p.must(f.overview, f.reason)
 			p.press(p.first("d-" + f.name + "-"))
 			p.must(f.reason, f.advice)
 			if code, isStatus := strings.CutPrefix(f.reason, "status "); isStatus {
 				p.must("this endpoint answers " + code)
 			}
 			p.press("fs-0")
-			e.mend()
+			e.mend(secret)
 			if f.mend != nil {
 				f.mend(i, f.name, e)
 			}
@@ -151,7 +159,7 @@ func TestEndpointsAreMendedInFourClicks(t *testing.T) {
 			e.await()
 			harness.Eventually(t, harness.Wait, "the subscription is well", func() error {
 				p.visit("/subscriptions/" + f.name)
-				if said := p.says(); !strings.Contains(said, "✓ ok") || !strings.Contains(said, "0 pending") {
+				if said := p.says(); !strings.Contains(said, "✓ ok") || !strings.Contains(said, "\n0 pending") {
 					return fmt.Errorf("%s", said)
 				}
 				return nil

@@ -64,12 +64,8 @@ type notes struct {
 func open(t testing.TB, origin string, l look, by hand) *tab {
 	t.Helper()
 	options := append(chromedp.DefaultExecAllocatorOptions[:],
-		chromedp.NoSandbox, // which Chromium does not have as root
-		chromedp.WSURLReadTimeout(harness.Wait),
-	)
-	ctx, cancel := context.WithTimeout(t.Context(), 4*harness.Wait)
-	t.Cleanup(cancel)
-	ctx, cancel = chromedp.NewExecAllocator(ctx, options...)
+		chromedp.NoSandbox) // in a container, Chromium often may have none
+	ctx, cancel := chromedp.NewExecAllocator(t.Context(), options...)
 	t.Cleanup(cancel)
 	ctx, cancel = chromedp.NewContext(ctx, chromedp.WithErrorf(func(string, ...any) {})) // of events of later versions
 	t.Cleanup(cancel)
@@ -143,8 +139,10 @@ func (p *tab) clean(where string) {
 
 func (p *tab) do(steps ...chromedp.Action[chromedp.Void]) {
 	p.t.Helper()
-	if err := chromedp.Do(p.ctx, steps...); err != nil {
-		p.t.Fatal(err)
+	ctx, cancel := context.WithTimeout(p.ctx, harness.Wait)
+	defer cancel()
+	if err := chromedp.Do(ctx, steps...); err != nil {
+		p.t.Fatalf("%v; %q", err, p.complained())
 	}
 }
 
@@ -157,9 +155,11 @@ func (p *tab) visit(target string) {
 // value evaluates an expression of JavaScript, beside the scripts of the page.
 func value[T any](p *tab, expression string) T {
 	p.t.Helper()
-	v, err := chromedp.Run(p.ctx, chromedp.Evaluate[T](expression, chromedp.EvalAwaitPromise))
+	ctx, cancel := context.WithTimeout(p.ctx, harness.Wait)
+	defer cancel()
+	v, err := chromedp.Run(ctx, chromedp.Evaluate[T](expression, chromedp.EvalAwaitPromise))
 	if err != nil {
-		p.t.Fatal(err)
+		p.t.Fatalf("%s: %v; %q", expression, err, p.complained())
 	}
 	return v
 }
@@ -205,17 +205,24 @@ func (p *tab) press(id string) {
 	if p.hand == keyboard {
 		use = p.key
 	}
-	_, err := chromedp.RunResponse(p.ctx, chromedp.Func(func(ctx context.Context, target *chromedp.Target) error {
+	ctx, cancel := context.WithTimeout(p.ctx, harness.Wait)
+	defer cancel()
+	_, err := chromedp.RunResponse(ctx, chromedp.Func(func(ctx context.Context, target *chromedp.Target) error {
 		return use(ctx, target, id)
 	}))
 	if err != nil {
-		p.t.Fatalf("%s, the %s on #%s: %v", p.at(), p.hand, id, err)
+		p.t.Fatalf("the %s on #%s: %v; %q", p.hand, id, err, p.complained())
 	}
 }
 
+// still has the page not refresh itself any more, so that nothing moves.
+const still = `
+	document.addEventListener("htmx:beforeRequest", (event) => event.preventDefault());
+	document.addEventListener("htmx:beforeSwap", (event) => { event.detail.shouldSwap = false; });`
+
 // click finds the element and its place in one look, as the page may be made anew in between.
 func (p *tab) click(ctx context.Context, target *chromedp.Target, id string) error {
-	at, err := chromedp.Evaluate[[]float64](fmt.Sprintf(`(() => {
+	at, err := chromedp.Evaluate[[]float64](fmt.Sprintf(`(() => {`+still+`
 		const found = document.getElementById(%q);
 		if (!found) return [];
 		found.scrollIntoView({block: "center", behavior: "instant"});
@@ -272,7 +279,8 @@ func (p *tab) barriers() []string {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	p.do(chromedp.Evaluate[chromedp.Void](source))
-	return value[[]string](p, `axe.run({resultTypes: ["violations"]}).then(found => found.violations.flatMap(
-		rule => rule.nodes.map(node => rule.id + ": " + node.html + " " + node.failureSummary)))`)
+	p.do(chromedp.Evaluate[chromedp.Void]("{"+still+"}"), chromedp.Evaluate[chromedp.Void](source))
+	return value[[]string](p, `axe.run().then(found => found.violations.flatMap(
+		rule => rule.nodes.map(node => rule.id + ": " + node.html + " " + node.failureSummary)).concat(
+		found.passes.length > 10 ? [] : ["axe has hardly looked"]))`)
 }

@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// CA is a certificate authority of a test's own, with one certificate for servers.
+// CA is a certificate authority of a test's own, with a certificate for servers.
 type CA struct {
 	// File holds the authority's certificate, as REVEILLE_REDIS_CA_FILE takes it. Pool holds the same certificate.
 	File string
@@ -42,11 +42,7 @@ func NewCA(t testing.TB, also ...net.IP) *CA {
 	rootKey, leafKey := newKey(t), newKey(t)
 	ca := &CA{Pool: x509.NewCertPool(), root: root, rootKey: rootKey}
 	sign := func(name string, cert *x509.Certificate, key *ecdsa.PrivateKey) string {
-		der, err := x509.CreateCertificate(rand.Reader, cert, root, key.Public(), rootKey)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return writePEM(t, filepath.Join(dir, name), "CERTIFICATE", der)
+		return writePEM(t, filepath.Join(dir, name), "CERTIFICATE", ca.sign(t, cert, key))
 	}
 	ca.File, ca.cert = sign("ca.crt", root, rootKey), sign("server.crt", leaf, leafKey)
 	der, err := x509.MarshalECPrivateKey(leafKey)
@@ -72,11 +68,15 @@ func (ca *CA) Certificate(t testing.TB, change func(*x509.Certificate)) tls.Cert
 	t.Helper()
 	cert, key := server(ca.root), newKey(t)
 	change(cert)
+	return tls.Certificate{Certificate: [][]byte{ca.sign(t, cert, key)}, PrivateKey: key}
+}
+
+func (ca *CA) sign(t testing.TB, cert *x509.Certificate, key *ecdsa.PrivateKey) (der []byte) {
 	der, err := x509.CreateCertificate(rand.Reader, cert, ca.root, key.Public(), ca.rootKey)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
+	return der
 }
 
 // server returns what is to be signed for a server.
