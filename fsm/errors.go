@@ -42,6 +42,7 @@ const (
 	CodeNotImplemented       Code = "NOT_IMPLEMENTED"
 	CodeMethodNotAllowed     Code = "METHOD_NOT_ALLOWED"
 	CodeForbidden            Code = "FORBIDDEN"
+	CodeUnauthorized         Code = "UNAUTHORIZED"
 	CodeUnsupportedMediaType Code = "UNSUPPORTED_MEDIA_TYPE"
 	CodeTooManyRequests      Code = "TOO_MANY_REQUESTS"
 	CodeUnavailable          Code = "UNAVAILABLE"

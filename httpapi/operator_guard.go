@@ -14,20 +14,24 @@ import (
 	"reveille/httpapi/web"
 )
 
-// guardOperator keeps web pages from the operator port, which has no authentication. A browser on the operator's
-// machine would otherwise send the pages' requests along. The argument res is the resource of the request, or the zero
-// value if there is none.
+// guardOperator keeps web pages from the operator port. A browser on the operator's machine would otherwise send the
+// pages' requests along. A page that has pointed its own name here has no token, so what asks for one needs no such
+// guard. The argument res is the resource of the request, or the zero value if there is none.
 func (s *Service) guardOperator(c echo.Context, res web.Resource, next echo.HandlerFunc) error {
 	r := c.Request()
 	if res.Unguarded {
 		return next(c)
 	}
 	origin := r.Header.Get("Origin")
-	listed := s.origins.listed[origin]
+	listed, api := s.origins.listed[origin], strings.HasPrefix(r.URL.Path, "/api/")
+	_, _, password := r.BasicAuth()
 	switch {
+	case listed && api && password && foreign(r, origin): // a browser adds it by itself, and asks nobody
+		s.bodies.Limit(c)
+		return refusal.New(fsm.CodeForbidden, "a page of another origin must send its token as a bearer token")
 	case listed:
 		s.origins.answerTo(c.Response().Header(), origin)
-	case !s.isOperatorHost(r.Host):
+	case !s.isOperatorHost(r.Host) && (s.cfg.AdminToken == "" || res.Role == web.Anyone || res.Role == ""):
 		s.bodies.Limit(c)
 		return refusal.New(fsm.CodeForbidden, "%s is not a host of the operator port: a web page could have pointed "+
 			"that name here (DNS rebinding); use an IP address or an internal name, or add http://%[1]s to "+
@@ -37,7 +41,7 @@ func (s *Service) guardOperator(c echo.Context, res web.Resource, next echo.Hand
 		return refusal.New(fsm.CodeForbidden, "requests of web pages are refused here; to allow your own page, add "+
 			"its origin to REVEILLE_CORS_ORIGINS")
 	}
-	if strings.HasPrefix(r.URL.Path, "/api/") {
+	if api {
 		if err := web.CheckJSON(r); err != nil {
 			s.bodies.Limit(c)
 			return err

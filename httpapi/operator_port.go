@@ -10,8 +10,8 @@ import (
 	"reveille/httpapi/web"
 )
 
-// newOperator has a route for each resource of the operator port. There is no authentication: the port is not for the
-// public or for web pages.
+// newOperator has a route for each resource of the operator port. The port is not for the public or
+// for web pages.
 func (s *Service) newOperator() *echo.Echo {
 	e := s.newEcho()
 	e.HTTPErrorHandler = func(err error, c echo.Context) {

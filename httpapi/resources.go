@@ -42,26 +42,14 @@ func (s *Service) resources() []web.Resource {
 		Pprof: s.cfg.Pprof,
 	}
 	table = append(table, face.Resources()...)
-	return append(table, (&console.Face{Operator: face, Refusal: s.operatorRefusal}).Resources()...)
+	return append(table, (&console.Face{
+		Operator: face, Refusal: s.operatorRefusal, Anywhere: s.cfg.AdminToken != "",
+	}).Resources()...)
 }
 
 func isReserved(raw string) bool {
 	_, err := fsm.CanonicalPath(raw)
 	return errors.Is(err, fsm.ErrReservedPath)
-}
-
-// open is the principal of every request: there are no keys yet.
-var open = func() fsm.Principal {
-	all, _ := fsm.ParsePattern(fsm.AllStreams)
-	return fsm.Principal{Roles: []fsm.Role{web.Anyone}, Paths: []fsm.Pattern{all}}
-}()
-
-// permit returns the principal of a request, or why it may not use what needs a role.
-func permit(_ *http.Request, needed fsm.Role) (fsm.Principal, error) {
-	if !open.Has(needed) {
-		return fsm.Principal{}, refusal.New(fsm.CodeForbidden, "this request needs the role %q", needed)
-	}
-	return open, nil
 }
 
 // answer answers a request for a resource of either port. The port has set who may read the answer (CORS).
@@ -74,7 +62,7 @@ func (s *Service) answer(c echo.Context, res web.Resource) error {
 		header.Set("Cache-Control", "no-store")
 		return c.NoContent(http.StatusNoContent)
 	}
-	principal, err := s.permit(r, res.Role)
+	principal, err := s.permit(r, res.Needs(r.Method))
 	if err != nil {
 		return err
 	}

@@ -115,6 +115,10 @@ type Config struct {
 	// even if that is a public one. May be empty.
 	OperatorAddr string
 
+	// AdminToken is what the operator port asks for, except for its probes and metrics. ReadToken is another one, for
+	// those who may only look. Empty means that the port asks for nothing.
+	AdminToken, ReadToken string
+
 	// MaxStreamsPerConsumer bounds how many streams a consumer may be subscribed to. 0 is DefaultMaxStreams.
 	MaxStreamsPerConsumer int
 	// MaxConnections bounds the connections of the API port. 0 is DefaultMaxConns.
@@ -191,7 +195,8 @@ func New(cfg Config) (*Service, error) {
 		cfg: cfg, log: cfg.Logger, metrics: newMetrics(cfg.Metrics),
 		bodies:  web.Bodies{Timeout: cfg.BodyTimeout, Arrived: arrived},
 		fields:  fields.Reader{Targets: cfg.Targets, Offsets: cfg.Upstream},
-		origins: newOrigins(cfg.Origins), operatorName: hostname(cfg.OperatorAddr), permit: permit,
+		origins: newOrigins(cfg.Origins), operatorName: hostname(cfg.OperatorAddr),
+		permit: permits(cfg.AdminToken, cfg.ReadToken),
 	}
 	s.control = &control.Service{
 		View: control.NewView(cfg.Store, cfg.Streams), Upstream: cfg.Upstream, Tester: cfg.Tester,

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -811,6 +812,28 @@ func TestTheVersionOfThisProgramIsShownWhetherOrNotOneRuns(t *testing.T) {
 	status, _, errs = call("", "version", "--addr", server.URL)
 	if status != 1 || !strings.Contains(errs, "no answer") {
 		t.Errorf("one that was named: status %d, %q", status, errs)
+	}
+}
+
+// TestCommandsSendTheTokenOfTheirEnvironment holds that the operator port gets it, and the API port does not.
+func TestCommandsSendTheTokenOfTheirEnvironment(t *testing.T) {
+	var got []string
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		got = append(got, r.Header.Get("Authorization"))
+		w.WriteHeader(http.StatusTeapot)
+	}))
+	defer server.Close()
+	for _, c := range []struct{ admin, read, want string }{
+		{"", "", ""}, {"", "reads", "Bearer reads"}, {"admin", "", "Bearer admin"}, {"admin", "reads", "Bearer admin"},
+	} {
+		t.Setenv("REVEILLE_ADMIN_TOKEN", c.admin)
+		t.Setenv("REVEILLE_READ_TOKEN", c.read)
+		got = nil
+		call("", "status", "--addr", server.URL)
+		call("", "subscribe", "/a/*", "https://example.com", "--api", server.URL)
+		if !slices.Equal(got, []string{c.want, ""}) {
+			t.Errorf("with %+v, the ports get %q", c, got)
+		}
 	}
 }
 

@@ -29,10 +29,12 @@ var errNoAnswer = errors.New("no answer")
 type port struct {
 	name, flag, variable string
 	addr                 string
+	// token comes with each request, if there is one.
+	token string
 }
 
 func (c *cli) operatorPort() port {
-	return port{"operator port", "--addr", prefix + "_OPERATOR_ADDR", c.addr}
+	return port{"operator port", "--addr", prefix + "_OPERATOR_ADDR", c.addr, operatorToken()}
 }
 
 // url returns the root of the port: its address is a URL, or an address to listen on, as REVEILLE_OPERATOR_ADDR is.
@@ -88,7 +90,16 @@ func (c *cli) askAt(
 	}
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("User-Agent", "reveille/"+programVersion())
-	res, err := http.DefaultClient.Do(req)
+	if p.token != "" && req.URL.User == nil {
+		req.Header.Set("Authorization", "Bearer "+p.token)
+	}
+	client := http.Client{CheckRedirect: func(next *http.Request, _ []*http.Request) error {
+		if next.URL.Scheme != req.URL.Scheme || next.URL.Host != req.URL.Host {
+			next.Header.Del("Authorization")
+		}
+		return nil
+	}}
+	res, err := client.Do(req)
 	if err != nil {
 		return false, fmt.Errorf(
 			"%w from %s (%s or %s): %w", errNoAnswer, redact(root), p.flag, p.variable, withoutURL(err),

@@ -27,7 +27,10 @@ var themes = []struct {
 	{"Redis", []string{"PARTITIONS"}, []string{"REDIS_"}},
 	{
 		"Addresses and the token key",
-		[]string{"PUBLIC_URL", "TOKEN_KEY", "LISTEN_ADDR", "OPERATOR_ADDR", "GATEWAY", "CORS_ORIGINS"},
+		[]string{
+			"PUBLIC_URL", "TOKEN_KEY", "LISTEN_ADDR", "OPERATOR_ADDR", "ADMIN_TOKEN", "READ_TOKEN", "GATEWAY",
+			"CORS_ORIGINS",
+		},
 		nil,
 	},
 	{"Open Job Spec", []string{"OJS", "EVENTS_STREAM"}, []string{"OJS_"}},

@@ -181,6 +181,7 @@ func assemble(
 		UpstreamURL:  s.upstream,
 		UpstreamHost: http.Header(s.UpstreamHeaders).Get("Host"), PublicURL: s.public,
 		UpstreamTransport: upstream.NewGatewayTransport(s.UpstreamH2C), Gateway: s.Gateway,
+		AdminToken: s.AdminToken, ReadToken: s.ReadToken,
 		Origins: s.Origins, RegistryPath: s.RegistryStream, Metrics: metrics,
 		MetricsPage: scrapes(metrics, log.Named("metrics")), MaxStreamsPerConsumer: s.MaxStreamsPerConsumer,
 		MaxConnections: s.MaxConnections, Logger: log.Named("api"), ErrorLog: newRemarks(log.Named("api")).logger(),

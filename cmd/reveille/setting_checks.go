@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"net/url"
 	"slices"
 	"strings"
@@ -72,6 +73,30 @@ func (s *settings) outboxFits() bool {
 		func(other string) bool {
 			return other != "" && (fsm.Within(s.Outbox, other) || fsm.Within(other, s.Outbox))
 		})
+}
+
+// minOperatorToken is the least length of a token, in bytes. It can be guessed at the rate at which the port answers.
+const minOperatorToken = 20
+
+// checkOperatorTokens checks what the operator port asks for.
+func (s *settings) checkOperatorTokens() error {
+	for _, t := range []struct{ name, value string }{{"_ADMIN_TOKEN", s.AdminToken}, {"_READ_TOKEN", s.ReadToken}} {
+		wrong := func(expected string) error {
+			return &settingError{name: prefix + t.name, value: t.value, expected: expected, secret: true}
+		}
+		switch {
+		case t.value == "":
+		case len(t.value) < minOperatorToken || strings.ContainsFunc(t.value, func(r rune) bool {
+			return r <= ' ' || r > '~'
+		}):
+			return wrong(fmt.Sprintf("a random text of at least %d letters, digits and signs", minOperatorToken))
+		case s.AdminToken == "":
+			return wrong("none without REVEILLE_ADMIN_TOKEN")
+		case t.name == "_READ_TOKEN" && s.AdminToken == s.ReadToken:
+			return wrong("another token than REVEILLE_ADMIN_TOKEN")
+		}
+	}
+	return nil
 }
 
 // warnOfOrigin says that no other machine knows the name by which endpoints are asked for consent.

@@ -50,6 +50,8 @@ type settings struct {
 	TokenKey        list          `envconfig:"REVEILLE_TOKEN_KEY" secret:"true"`
 	ListenAddr      string        `envconfig:"REVEILLE_LISTEN_ADDR" default:":8080"`
 	OperatorAddr    string        `envconfig:"REVEILLE_OPERATOR_ADDR" default:":9090"`
+	AdminToken      string        `envconfig:"REVEILLE_ADMIN_TOKEN" secret:"true"`
+	ReadToken       string        `envconfig:"REVEILLE_READ_TOKEN" secret:"true"`
 	Gateway         bool          `envconfig:"REVEILLE_GATEWAY" default:"true"`
 	Origins         list          `envconfig:"REVEILLE_CORS_ORIGINS"`
 	OJS             bool          `envconfig:"REVEILLE_OJS" default:"false"`
@@ -105,6 +107,12 @@ type settings struct {
 // operatorAddr returns where the operator's commands look for a running Reveille.
 func operatorAddr() string {
 	return cmp.Or(os.Getenv(prefix+"_OPERATOR_ADDR"), "http://localhost:9090")
+}
+
+// operatorToken returns what commands send to the operator port: the token of the replica, which they get by the same
+// name.
+func operatorToken() string {
+	return cmp.Or(os.Getenv(prefix+"_ADMIN_TOKEN"), os.Getenv(prefix+"_READ_TOKEN"))
 }
 
 // The variables of commands. They are no settings of the program that runs.
@@ -310,6 +318,9 @@ func (s *settings) check() (err error) {
 		if _, _, err := net.SplitHostPort(addr); err != nil {
 			return wrong(name, addr, "host:port or :port")
 		}
+	}
+	if err := s.checkOperatorTokens(); err != nil {
+		return err
 	}
 	for i, p := range s.Streams {
 		if s.Streams[i], err = fsm.CanonicalPath(p); err != nil {

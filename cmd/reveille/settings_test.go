@@ -60,6 +60,8 @@ func TestSettingsHaveTheDocumentedDefaults(t *testing.T) {
 		{"PUBLIC_URL", s.PublicURL, "http://localhost:8080"},
 		{"LISTEN_ADDR", s.ListenAddr, ":8080"},
 		{"OPERATOR_ADDR", s.OperatorAddr, ":9090"},
+		{"ADMIN_TOKEN", s.AdminToken, ""},
+		{"READ_TOKEN", s.ReadToken, ""},
 		{"GATEWAY", s.Gateway, true},
 		{"OJS", s.OJS, false},
 		{"OJS_STREAMS", s.OJSStreams, "/ojs/**"},
@@ -282,6 +284,27 @@ func TestAWrongSettingIsOneLineThatNamesItItsValueAndWhatWasExpected(t *testing.
 	}
 }
 
+// TestATokenForThoseWhoLookNeedsAnother holds that the operator port asks for both, or for the admin token alone.
+func TestATokenForThoseWhoLookNeedsAnother(t *testing.T) {
+	admin, read := strings.Repeat("a", minOperatorToken), strings.Repeat("r", minOperatorToken)
+	for _, c := range []struct{ admin, read, says string }{
+		{"", read, "REVEILLE_READ_TOKEN=(hidden): expected none without REVEILLE_ADMIN_TOKEN"},
+		{admin, admin, "REVEILLE_READ_TOKEN=(hidden): expected another token than REVEILLE_ADMIN_TOKEN"},
+		{admin[1:], "", "REVEILLE_ADMIN_TOKEN=(hidden): expected a random text of at least 20"},
+		{admin, read[1:], "REVEILLE_READ_TOKEN=(hidden): expected a random text of at least 20"},
+		{admin, "", ""},
+		{admin, read, ""},
+	} {
+		t.Run(c.says, func(t *testing.T) {
+			environ(t, enough("ADMIN_TOKEN", c.admin, "READ_TOKEN", c.read))
+			_, _, err := load()
+			if (err == nil) != (c.says == "") || err != nil && !strings.HasPrefix(err.Error(), c.says) {
+				t.Errorf("%v, want %q", err, c.says)
+			}
+		})
+	}
+}
+
 // TestEventsAreNotAppendedToTheRegistry holds that the stream server's own list of its streams gets none of ours.
 func TestEventsAreNotAppendedToTheRegistry(t *testing.T) {
 	environ(t, enough("REGISTRY_STREAM", "/__registry__", "EVENTS_STREAM", "/./__registry__"))
@@ -308,6 +331,10 @@ func TestTheValueOfASecretSettingIsNotShown(t *testing.T) {
 		{"TOKEN_KEY", "hunter2"},
 		{"TOKEN_KEY", testKey + ",hunter2"},
 		{"TOKEN_KEY", testKey + ", ,hunter2"},
+		{"ADMIN_TOKEN", "hunter2"},
+		{"ADMIN_TOKEN", "hunter2 with spaces in it"},
+		{"ADMIN_TOKEN", "hunter2-with-a-line-break\n"},
+		{"READ_TOKEN", "hunter2-is-no-read-token"},
 		{"UPSTREAM_HEADERS", "Authorization=hunter2,"},
 		{"UPSTREAM_HEADERS", "Authorization: hunter2"},
 		{"UPSTREAM_SIGNING_KEY", "hunter2 with spaces"},

@@ -57,7 +57,7 @@ func asksAPI(c *cli, f *flag.FlagSet) {
 	outputs(c, f)
 }
 
-func (c *cli) apiPort() port { return port{"API port", "--api", apiAddrName, c.api} }
+func (c *cli) apiPort() port { return port{"API port", "--api", apiAddrName, c.api, ""} }
 
 // subscriptionAsked is the body of the request, with what was asked for and nothing else.
 type subscriptionAsked struct {

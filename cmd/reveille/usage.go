@@ -30,7 +30,10 @@ var meanings = map[string]string{
 		"a comma, an older key that is still accepted",
 	"LISTEN_ADDR":   "address of the API port: subscriptions, callbacks, gateway",
 	"OPERATOR_ADDR": "address of the operator port: health, readiness, /api/v1",
-	"GATEWAY":       "forward all other requests on the API port to the stream server",
+	"ADMIN_TOKEN": "what the operator port asks for, at least 20 random characters; the commands send it; empty: the " +
+		"port asks for nothing",
+	"READ_TOKEN": "another token of the operator port, for those who may only look",
+	"GATEWAY":    "forward all other requests on the API port to the stream server",
 	"CORS_ORIGINS": "origins of web pages that may use Reveille's own resources from a browser; * allows all " +
 		"pages to use those of the API port; the operator port also answers at the hosts of the listed origins",
 	"OJS": "serve the webhooks of Open Job Spec on the API port, at /ojs/v1/webhooks/subscriptions and " +

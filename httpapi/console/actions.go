@@ -254,13 +254,13 @@ var errForeign = refusal.New(fsm.CodeForbidden,
 
 // resource is what answers the form of an action.
 func (f *Face) resource(a action, menu []entry) web.Resource {
-	return web.Resource{Route: a.route, Role: web.Anyone, Methods: web.Post(func(c echo.Context) error {
+	return web.Resource{Route: a.route, Role: web.RoleOperate, Methods: web.Post(func(c echo.Context) error {
 		r := c.Request()
 		f.Operator.Bodies.Limit(c)
 		r.Body = http.MaxBytesReader(c.Response(), r.Body, maxForm)
 		var body doneBody
 		p := f.page(c, view{menu: a.title, still: true}, menu)
-		err := onlyHere(r)
+		err := f.onlyHere(r)
 		if err == nil {
 			err = guarded(func(c echo.Context) (err error) {
 				body, err = f.act(c, a)

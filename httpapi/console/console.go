@@ -17,6 +17,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"reveille/fsm"
+	"reveille/httpapi/control"
 	"reveille/httpapi/operator"
 	"reveille/httpapi/paging"
 	"reveille/httpapi/refusal"
@@ -42,11 +43,13 @@ const (
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; " +
 	"form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 
-// Face answers browsers. All fields are required.
+// Face answers browsers. Operator and Refusal are required.
 type Face struct {
 	Operator *operator.Face
 	// Refusal is what a client is told of an error.
 	Refusal func(error) *refusal.Error
+	// Anywhere is true if browsers at all addresses are answered, because the port asks them for a token.
+	Anywhere bool
 }
 
 // view is a kind of page.
@@ -96,15 +99,16 @@ type page struct {
 	Log     fsm.DeliveryLog
 	// Back is the page that a form was sent from; empty for a page that is no answer to a form.
 	Back string
-	// CSRF is the token that forms send along.
-	CSRF string
+	// ReadOnly is true for those who may only look. CSRF is the token that the forms of others send along.
+	ReadOnly bool
+	CSRF     string
 	// Body is what the view has read.
 	Body any
 }
 
 // Resources are the pages, and what they are made of.
 func (f *Face) Resources() []web.Resource {
-	table := []web.Resource{{Route: "/assets/:name", Role: web.Anyone, Methods: web.Get(f.asset)}}
+	table := []web.Resource{{Route: "/assets/:name", Role: web.RoleRead, Methods: web.Get(f.asset)}}
 	var menu []entry
 	for _, v := range f.views() {
 		if v.menu != "" && !slices.ContainsFunc(menu, func(e entry) bool { return e.Title == v.menu }) {
@@ -113,7 +117,7 @@ func (f *Face) Resources() []web.Resource {
 	}
 	for _, v := range f.views() {
 		shown := parsed(v.template)
-		table = append(table, web.Resource{Route: v.route, Role: web.Anyone, Whole: v.whole, Methods: web.Get(
+		table = append(table, web.Resource{Route: v.route, Role: web.RoleRead, Whole: v.whole, Methods: web.Get(
 			func(c echo.Context) error { return f.show(c, v, menu, shown) },
 		)})
 	}
@@ -127,11 +131,14 @@ func (f *Face) show(c echo.Context, v view, menu []entry, shown *template.Templa
 	ctx, cancel := context.WithTimeout(c.Request().Context(), paging.Timeout)
 	defer cancel()
 	p, began := f.page(c, v, menu), time.Now()
-	err := onlyHere(c.Request())
+	err := f.onlyHere(c.Request())
 	if err == nil {
 		err = guarded(func(c echo.Context) error { return v.read(ctx, c, p) })(c)
 	}
-	p.CSRF, p.Every = tokenOf(c), int(max(refreshEvery, readShare*time.Since(began)).Seconds())
+	if !p.ReadOnly {
+		p.CSRF = tokenOf(c)
+	}
+	p.Every = int(max(refreshEvery, readShare*time.Since(began)).Seconds())
 	return f.write(c, p, shown, err)
 }
 
@@ -139,7 +146,8 @@ func (f *Face) show(c echo.Context, v view, menu []entry, shown *template.Templa
 func (f *Face) page(c echo.Context, v view, menu []entry) *page {
 	p := &page{
 		Title: v.menu, Menu: v.menu, Menus: menu, Path: web.RawPath(c.Request()), Query: c.QueryParams(),
-		AsOf: f.Operator.Control.Clock().UTC(), Version: f.Operator.Version, Log: f.Operator.DeliveryLog,
+		ReadOnly: !control.Has(c.Request().Context(), web.RoleOperate),
+		AsOf:     f.Operator.Control.Clock().UTC(), Version: f.Operator.Version, Log: f.Operator.DeliveryLog,
 	}
 	p.Stopped = p.Query.Get("refresh") == "off"
 	p.Still = p.Stopped || v.still
@@ -174,8 +182,11 @@ func (f *Face) write(c echo.Context, p *page, shown *template.Template, err erro
 // replaced returns a route with an ID in it.
 func replaced(route, id string) string { return strings.Replace(route, ":id", url.PathEscape(id), 1) }
 
-// onlyHere refuses a request that has not come to a loopback address. There is no login yet.
-func onlyHere(r *http.Request) error {
+// onlyHere refuses a request that has not come to a loopback address, unless the port asks for a token.
+func (f *Face) onlyHere(r *http.Request) error {
+	if f.Anywhere {
+		return nil
+	}
 	// What a proxy on this machine passes on may come from anywhere.
 	passedOn := slices.ContainsFunc([]string{"Forwarded", "X-Forwarded-For", "Via"}, func(name string) bool {
 		return r.Header.Get(name) != ""
@@ -185,8 +196,8 @@ func onlyHere(r *http.Request) error {
 		return nil
 	}
 	return refusal.New(fsm.CodeForbidden, "this page is served at a loopback address alone, as it asks for no "+
-		"password: forward a port to it (kubectl port-forward, ssh -L, or docker run --network host), and open "+
-		"http://localhost and that port")
+		"password: set REVEILLE_ADMIN_TOKEN, or forward a port to it (kubectl port-forward, ssh -L, or docker run "+
+		"--network host), and open http://localhost and that port")
 }
 
 // listed makes the page of a list, with the filters of the view.

@@ -54,6 +54,9 @@ func As(ctx context.Context, p fsm.Principal, from string) context.Context {
 	return context.WithValue(ctx, requesterKey{}, requester{principal: p, from: from})
 }
 
+// Has says whether who asks has a role.
+func Has(ctx context.Context, role fsm.Role) bool { return principalOf(ctx).Has(role) }
+
 // asItself returns the context of what this program does by itself.
 func asItself(ctx context.Context) context.Context {
 	return context.WithValue(ctx, requesterKey{}, requester{principal: everything, itself: true})

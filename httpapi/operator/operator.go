@@ -66,52 +66,52 @@ func (f *Face) Resources() []web.Resource {
 	table := []web.Resource{
 		{Route: "/healthz", Role: web.Anyone, Unguarded: true, Methods: web.Get(fixed("status", "ok"))},
 		{Route: "/readyz", Role: web.Anyone, Unguarded: true, Methods: web.Get(f.ready)},
-		{Route: "/api/v1/version", Role: web.Anyone, Methods: web.Get(fixed("version", f.Version))},
-		{Route: "/api/v1/status", Role: web.Anyone, Methods: web.Get(f.showStatus)},
-		{Route: "/api/v1/streams", Role: web.Anyone, Methods: list(f.showStreams, "watched").
+		{Route: "/api/v1/version", Role: web.RoleRead, Methods: web.Get(fixed("version", f.Version))},
+		{Route: "/api/v1/status", Role: web.RoleRead, Methods: web.Get(f.showStatus)},
+		{Route: "/api/v1/streams", Role: web.RoleRead, Methods: list(f.showStreams, "watched").
 			And(http.MethodPost, f.nameStreams("streams named", f.Control.View.Name)).
 			And(http.MethodDelete, f.nameStreams("streams forgotten", f.Control.View.Forget))},
 		{
-			Route: "/api/v1/subscriptions", Role: web.Anyone,
+			Route: "/api/v1/subscriptions", Role: web.RoleRead,
 			Methods: list(pageOf(f.Subscriptions), "failing", "consent"),
 		},
-		{Route: one, Role: web.Anyone, Methods: web.Get(f.showSubscription)},
+		{Route: one, Role: web.RoleRead, Methods: web.Get(f.showSubscription)},
 		{
-			Route: one + "/deliveries", Role: web.Anyone,
+			Route: one + "/deliveries", Role: web.RoleRead,
 			Methods: list(f.showDeliveries, deliveryFilters...),
 		},
 		{
-			Route: "/api/v1/deliveries", Role: web.Anyone,
+			Route: "/api/v1/deliveries", Role: web.RoleRead,
 			Methods: list(pageOf(f.Deliveries), append([]string{"subscription"}, deliveryFilters...)...),
 		},
 		{
-			Route: "/api/v1/audit", Role: web.Anyone, Whole: true,
+			Route: "/api/v1/audit", Role: web.RoleRead, Whole: true,
 			Methods: list(pageOf(f.Audit), "subscription", "since", "until"),
 		},
-		{Route: "/api/v1/stats", Role: web.Anyone, Whole: true, Methods: web.Get(f.showAllStats)},
-		{Route: one + "/stats", Role: web.Anyone, Methods: web.Get(f.showStats)},
-		{Route: "/api/v1/find", Role: web.Anyone, Methods: web.Get(f.find)},
-		{Route: one + "/pause", Role: web.Anyone, Methods: web.Post(f.onConsumers(f.Control.Pause))},
-		{Route: one + "/resume", Role: web.Anyone, Methods: web.Post(f.onConsumers(f.Control.Resume))},
-		{Route: one + "/retry", Role: web.Anyone, Methods: web.Post(f.onConsumers(f.Control.Retry))},
-		{Route: one + "/rotate-secret", Role: web.Anyone, Methods: web.Post(onSubscription(f.rotateSecret))},
-		{Route: one + "/consent", Role: web.Anyone, Methods: web.Post(onSubscription(f.askConsent))},
-		{Route: one + "/test", Role: web.Anyone, Methods: web.Post(onSubscription(f.testDelivery))},
-		{Route: one + "/replay", Role: web.Anyone, Methods: web.Post(f.replaySpan)},
-		{Route: "/api/v1/replays", Role: web.Anyone, Methods: list(pageOf(f.Replays), "subscription", "stream")},
-		{Route: "/api/v1/replays/cancel", Role: web.Anyone, Methods: web.Post(f.cancelReplays)},
-		{Route: "/api/v1/consumers", Role: web.Anyone, Methods: list(pageOf(f.Consumers), "subscription", "state")},
-		{Route: consumerPrefix + "*", Role: web.Anyone, Methods: web.Get(f.showConsumer)},
+		{Route: "/api/v1/stats", Role: web.RoleRead, Whole: true, Methods: web.Get(f.showAllStats)},
+		{Route: one + "/stats", Role: web.RoleRead, Methods: web.Get(f.showStats)},
+		{Route: "/api/v1/find", Role: web.RoleRead, Methods: web.Get(f.find)},
+		{Route: one + "/pause", Role: web.RoleOperate, Methods: web.Post(f.onConsumers(f.Control.Pause))},
+		{Route: one + "/resume", Role: web.RoleOperate, Methods: web.Post(f.onConsumers(f.Control.Resume))},
+		{Route: one + "/retry", Role: web.RoleOperate, Methods: web.Post(f.onConsumers(f.Control.Retry))},
+		{Route: one + "/rotate-secret", Role: web.RoleOperate, Methods: web.Post(onSubscription(f.rotateSecret))},
+		{Route: one + "/consent", Role: web.RoleOperate, Methods: web.Post(onSubscription(f.askConsent))},
+		{Route: one + "/test", Role: web.RoleOperate, Methods: web.Post(onSubscription(f.testDelivery))},
+		{Route: one + "/replay", Role: web.RoleOperate, Methods: web.Post(f.replaySpan)},
+		{Route: "/api/v1/replays", Role: web.RoleRead, Methods: list(pageOf(f.Replays), "subscription", "stream")},
+		{Route: "/api/v1/replays/cancel", Role: web.RoleOperate, Methods: web.Post(f.cancelReplays)},
+		{Route: "/api/v1/consumers", Role: web.RoleRead, Methods: list(pageOf(f.Consumers), "subscription", "state")},
+		{Route: consumerPrefix + "*", Role: web.RoleRead, Methods: web.Get(f.showConsumer)},
 		{
-			Route: "/api/v1/dead-letters", Role: web.Anyone,
+			Route: "/api/v1/dead-letters", Role: web.RoleRead,
 			Methods: list(pageOf(f.Letters), "subscription", "stream", "since", "until"),
 		},
-		{Route: "/api/v1/dead-letters/discard", Role: web.Anyone, Methods: web.Post(f.discardLetters)},
-		{Route: "/api/v1/dead-letters/replay", Role: web.Anyone, Methods: web.Post(f.replayLetters)},
-		{Route: "/api/v1/dead-letters/:id/replay", Role: web.Anyone, Methods: web.Post(f.replayLetter)},
-		{Route: "/api/v1/dead-letters/:id", Role: web.Anyone, Methods: web.Get(f.showLetter).
+		{Route: "/api/v1/dead-letters/discard", Role: web.RoleOperate, Methods: web.Post(f.discardLetters)},
+		{Route: "/api/v1/dead-letters/replay", Role: web.RoleOperate, Methods: web.Post(f.replayLetters)},
+		{Route: "/api/v1/dead-letters/:id/replay", Role: web.RoleOperate, Methods: web.Post(f.replayLetter)},
+		{Route: "/api/v1/dead-letters/:id", Role: web.RoleRead, Methods: web.Get(f.showLetter).
 			And(http.MethodDelete, f.discardLetter)},
-		{Route: "/api/v1/log-level", Role: web.Anyone, Whole: true, Methods: web.Get(f.getLogLevel).
+		{Route: "/api/v1/log-level", Role: web.RoleRead, Whole: true, Methods: web.Get(f.getLogLevel).
 			And(http.MethodPut, f.setLogLevel)},
 	}
 	if page := f.MetricsPage; page != nil {
@@ -119,14 +119,16 @@ func (f *Face) Resources() []web.Resource {
 			web.Resource{Route: "/metrics", Role: web.Anyone, Whole: true, Methods: web.Get(echo.WrapHandler(page))})
 	}
 	if f.Pprof {
-		table = append(table, []web.Resource{
-			{Route: pprofPrefix + "*", Role: web.Anyone, Whole: true, Methods: web.Get(unhurried(pprof.Index))},
-			{Route: pprofPrefix + "cmdline", Role: web.Anyone, Whole: true, Methods: web.Get(unhurried(pprof.Cmdline))},
-			{Route: pprofPrefix + "profile", Role: web.Anyone, Whole: true, Methods: web.Get(unhurried(pprof.Profile))},
-			{Route: pprofPrefix + "trace", Role: web.Anyone, Whole: true, Methods: web.Get(unhurried(pprof.Trace))},
-			{Route: pprofPrefix + "symbol", Role: web.Anyone, Whole: true, Methods: web.Get(unhurried(pprof.Symbol)).
-				And(http.MethodPost, f.symbol)},
-		}...)
+		profile := func(name string, methods web.Methods) web.Resource {
+			return web.Resource{Route: pprofPrefix + name, Role: web.RoleOperate, Whole: true, Methods: methods}
+		}
+		table = append(table,
+			profile("*", web.Get(unhurried(pprof.Index))),
+			profile("cmdline", web.Get(unhurried(pprof.Cmdline))),
+			profile("profile", web.Get(unhurried(pprof.Profile))),
+			profile("trace", web.Get(unhurried(pprof.Trace))),
+			profile("symbol", web.Get(unhurried(pprof.Symbol)).And(http.MethodPost, f.symbol)),
+		)
 	}
 	return table
 }

@@ -29,8 +29,11 @@ func WriteRefusal(w http.ResponseWriter, r *refusal.Error) {
 
 // MarkRefused sets the headers that go with a code.
 func MarkRefused(w http.ResponseWriter, code fsm.Code) {
-	if code == fsm.CodeUnavailable {
+	switch code {
+	case fsm.CodeUnavailable:
 		w.Header().Set("Retry-After", "1")
+	case fsm.CodeUnauthorized: // a browser asks its user for the first that it knows
+		w.Header()["Www-Authenticate"] = []string{`Basic realm="Reveille", charset="UTF-8"`, `Bearer realm="Reveille"`}
 	}
 }
 

@@ -18,7 +18,8 @@ type Resource struct {
 	// path. Either may be unset. The first resource of the table that matches answers.
 	Query string
 	Path  func(raw string) bool
-	// Role is who may use it; on the operator port, unguarded resources answer web pages too, and at any host.
+	// Role is who may use it (see Needs). On the operator port, unguarded resources answer web pages too, and at any
+	// host.
 	Role      fsm.Role
 	Unguarded bool
 	// Whole is true if the resource is about the whole program. It is for principals that see all streams.
@@ -28,8 +29,14 @@ type Resource struct {
 	Usage string
 }
 
-// Anyone is the role that every client has. A resource without a role is refused to all.
-const Anyone fsm.Role = "anyone"
+// The roles of clients. A resource without a role is refused to all.
+const (
+	// Anyone is the role that every client has.
+	Anyone fsm.Role = "anyone"
+	// RoleRead may see what the operator port shows, and RoleOperate may also change it.
+	RoleRead    fsm.Role = "read"
+	RoleOperate fsm.Role = "operate"
+)
 
 // Method is one method of a resource.
 type Method struct {
@@ -57,6 +64,14 @@ func All(h echo.HandlerFunc) Methods { return Methods{{Every, h}} }
 
 // And adds a method.
 func (m Methods) And(name string, h echo.HandlerFunc) Methods { return append(m, Method{name, h}) }
+
+// Needs is the role that a method of the resource needs: what changes something is not for those who only read.
+func (res Resource) Needs(method string) fsm.Role {
+	if res.Role == RoleRead && method != http.MethodGet && method != http.MethodHead {
+		return RoleOperate
+	}
+	return res.Role
+}
 
 // Allow is the value of the header Allow.
 func (res Resource) Allow() string {

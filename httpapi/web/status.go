@@ -31,6 +31,7 @@ var statuses = map[fsm.Code]int{
 	fsm.CodeNotImplemented:        http.StatusNotImplemented,
 	fsm.CodeMethodNotAllowed:      http.StatusMethodNotAllowed,
 	fsm.CodeForbidden:             http.StatusForbidden,
+	fsm.CodeUnauthorized:          http.StatusUnauthorized,
 	fsm.CodeUnsupportedMediaType:  http.StatusUnsupportedMediaType,
 	fsm.CodeTooManyRequests:       http.StatusTooManyRequests,
 	fsm.CodeUnavailable:           http.StatusServiceUnavailable,

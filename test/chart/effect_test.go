@@ -42,11 +42,13 @@ serviceMonitor: {enabled: true, interval: 10s}
 service: {type: NodePort, port: 8000}
 strategy: {rollingUpdate: {maxSurge: 2, maxUnavailable: 1}}
 upstream: {signingKey: {existingSecret: mine, existingSecretKey: key}}
+operatorTokens: {existingSecret: mine, adminKey: a, readKey: r}
 topologySpread: []
 preStopSeconds: 5
 terminationGracePeriodSeconds: 60
 redis: {url: "", host: redis, tls: true}`,
-	`{replicaCount: 5, redis: {url: "", existingSecret: mine, ca: {existingSecret: mine, key: ca.pem}}}`,
+	`{replicaCount: 5, operatorTokens: {existingSecret: mine}, ` +
+		`redis: {url: "", existingSecret: mine, ca: {existingSecret: mine, key: ca.pem}}}`,
 	`{mode: sidecar, sidecar: {native: true}}`,
 	`{redis: {url: ""}, tryOutRedis: {enabled: true, image: valkey, ` +
 		`resources: {requests: {cpu: 1, memory: 1Gi}, limits: {memory: 3Gi}}}}`,

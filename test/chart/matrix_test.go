@@ -29,6 +29,7 @@ redis:
   existingPasswordSecret: redis-auth
   tls: true
   ca: {existingSecret: redis-ca}
+operatorTokens: {existingSecret: operators, readKey: read-token}
 settings: {gateway: true, streams: [/a, /b], webhookAllowCidrs: [10.1.0.0/16], allowInsecureWebhooks: true}
 otel: {endpoint: "http://collector:4318"}
 image: {registry: registry.example.com/mirror/}
@@ -287,7 +288,7 @@ func TestRightValuesRenderWhatFitsTogether(t *testing.T) {
 				}
 			}
 			m.openShift = c.name == "OpenShift"
-			checkWhole(t, m, append(c.ours, "redis-ca", "streams-secret", "redis-auth")...)
+			checkWhole(t, m, append(c.ours, "redis-ca", "streams-secret", "redis-auth", "operators")...)
 		})
 	}
 }

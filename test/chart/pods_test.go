@@ -53,6 +53,8 @@ func TestThePartsOfAPodAreThoseOfTheValues(t *testing.T) {
 		{"the DNS", p.spec.DNSConfig, &core.PodDNSConfig{Nameservers: []string{"10.1.2.4"}}},
 		{"the URL of Redis", env["REVEILLE_REDIS_URL"], "rediss://reveille@redis:6380/2"},
 		{"its password", env["REVEILLE_REDIS_PASSWORD"], "secret redis-auth/redis-password"},
+		{"a token", env["REVEILLE_ADMIN_TOKEN"], "secret operators/admin-token"},
+		{"another one", env["REVEILLE_READ_TOKEN"], "secret operators/read-token"},
 	} {
 		if !reflect.DeepEqual(x.got, x.want) {
 			t.Errorf("%s: got %v, want %v", x.what, x.got, x.want)
@@ -121,7 +123,7 @@ func TestCommonLabelsAndAnnotationsAreEverywhere(t *testing.T) {
 				t.Errorf("%s has the labels %v and the annotations %v", name, o.GetLabels(), o.GetAnnotations())
 			}
 		}
-		checkWhole(t, m, "redis-ca", "streams-secret", "redis-auth")
+		checkWhole(t, m, "redis-ca", "streams-secret", "redis-auth", "operators")
 		for _, monitor := range all[*monitoring.ServiceMonitor](m) { // the object's own go over the common ones
 			if monitor.Labels["release"] != "prometheus" {
 				t.Errorf("the ServiceMonitor has the labels %v", monitor.Labels)

@@ -162,16 +162,32 @@ func (r *running) stop(t testing.TB) {
 	}
 }
 
+// fromSecret gives the variables of a container that come from a user's Secret a value.
+func fromSecret(c core.Container, secret, value string) {
+	for i, e := range c.Env {
+		if e.ValueFrom != nil && e.ValueFrom.SecretKeyRef != nil && e.ValueFrom.SecretKeyRef.Name == secret {
+			c.Env[i].ValueFrom, c.Env[i].Value = nil, value
+		}
+	}
+}
+
 func TestProbesServicesAndTheHelmTestReachTheProgram(t *testing.T) {
 	t.Parallel()
-	for _, mode := range []string{"gateway", "sidecar"} {
+	for _, mode := range []string{"gateway", "sidecar", "a token"} {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
-			m := render(t, chartDir, newest, required, `{replicaCount: 1, redis: {url: embedded}}`, onFreePorts(t))
+			values := `{replicaCount: 1, redis: {url: embedded}}`
+			if mode == "a token" {
+				values = `{replicaCount: 1, redis: {url: embedded}, operatorTokens: {existingSecret: mine}}`
+			}
+			m := render(t, chartDir, newest, required, values, onFreePorts(t))
 			if mode == "sidecar" {
 				m = renderExample(t, `reveille: {redis: {existingSecret: "", url: embedded}}`,
 					"reveille: "+onFreePorts(t))
 			}
+			const token = "the-token-of-a-test-of-the-chart"
+			container, _ := m.program(t)
+			fromSecret(container, "mine", token)
 			r := startAsRendered(t, m)
 			for _, probe := range []*core.Probe{r.container.LivenessProbe, r.container.ReadinessProbe} {
 				r.await(t, probe.HTTPGet.Path)
@@ -194,7 +210,12 @@ func TestProbesServicesAndTheHelmTestReachTheProgram(t *testing.T) {
 			// The name of the Service is known in a cluster only.
 			ask.Args[len(ask.Args)-1] = fmt.Sprintf("http://127.0.0.1:%d",
 				r.port(t, operator.Spec.Ports[0].TargetPort.String()))
-			if out, err := exec.Command(program(t), ask.Args...).CombinedOutput(); err != nil {
+			fromSecret(ask, "mine", token)
+			test := exec.Command(program(t), ask.Args...)
+			for name, value := range m.environment(t, ask) {
+				test.Env = append(test.Env, name+"="+value)
+			}
+			if out, err := test.CombinedOutput(); err != nil {
 				t.Errorf("reveille %q: %v\n%s", ask.Args, err, out)
 			}
 			r.stop(t)

@@ -40,6 +40,10 @@ func TestWrongValuesAreRefusedWithALineThatNamesThem(t *testing.T) {
 			"redis.existingPasswordSecret is set, but that Redis takes no password",
 		},
 		{"TLS beside a URL", `{redis: {tls: true}}`, "redis.tls is for redis.host"},
+		{
+			"a token without its Secret", `{operatorTokens: {readKey: read-token}}`,
+			"operatorTokens.readKey is set, but operatorTokens.existingSecret is not",
+		},
 		{"a user beside a URL", `{redis: {username: me}}`, "redis.username is for redis.host"},
 		{"a host that is a URL", `{redis: {url: "", host: "redis://a"}}`, "at '/redis/host': 'redis://a' does not"},
 		{"a port out of range", `{redis: {url: "", host: a, port: 70000}}`, "at '/redis/port': maximum: got 70,000"},

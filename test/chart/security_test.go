@@ -131,7 +131,7 @@ func TestOpenShiftTakesEveryPod(t *testing.T) {
 		"as a sidecar":    renderExample(t, "reveille: "+on),
 	} {
 		m.openShift = true
-		checkWhole(t, m, "redis-ca", "streams-secret", "redis-auth", "reveille-redis")
+		checkWhole(t, m, "redis-ca", "streams-secret", "redis-auth", "operators", "reveille-redis")
 		want := []string{"Pod wake-reveille-test"}
 		switch name {
 		case "to try out":

@@ -62,6 +62,8 @@ var own = map[string]string{
 	"REVEILLE_REDIS_CA_FILE":        "redis.ca.existingSecret",
 	"REVEILLE_PUBLIC_URL":           "publicUrl",
 	"REVEILLE_TOKEN_KEY":            "tokenKey.existingSecret",
+	"REVEILLE_ADMIN_TOKEN":          "operatorTokens.existingSecret",
+	"REVEILLE_READ_TOKEN":           "operatorTokens.readKey",
 	"REVEILLE_LISTEN_ADDR":          "ports.api",
 	"REVEILLE_OPERATOR_ADDR":        "ports.operator",
 }

@@ -46,7 +46,7 @@ func TestTheExampleOfASidecarRendersWhatFitsTogether(t *testing.T) {
 		{name: "as it is", ours: []string{"reveille-redis"}},
 		{name: "on the oldest Kubernetes", ours: []string{"reveille-redis"}},
 		{
-			name: "with everything", ours: []string{"redis-ca", "streams-secret", "redis-auth"},
+			name: "with everything", ours: []string{"redis-ca", "streams-secret", "redis-auth", "operators"},
 			plus: []string{
 				"ConfigMap", "ConfigMap", "ConfigMap", "HTTPRoute", "Ingress", "PrometheusRule", "Secret",
 				"ServiceMonitor",

@@ -36,6 +36,8 @@ type Reveille struct {
 	bin     string
 	env     []string
 	secrets *Secrets
+	// token is what the operator port asks for.
+	token string
 	// pagesWithin is pagesTimeout, but for tests of the search.
 	pagesWithin time.Duration
 }
@@ -86,7 +88,7 @@ func NewReveilleOf(t testing.TB, bin string, settings map[string]string) *Reveil
 		"REVEILLE_LOG_LEVEL":               "debug",
 	}
 	maps.Copy(env, settings)
-	r.env, r.secrets = Environ(env), NewSecrets(env)
+	r.env, r.secrets, r.token = Environ(env), NewSecrets(env), env["REVEILLE_ADMIN_TOKEN"]
 	return r
 }
 
@@ -154,6 +156,7 @@ func (r *Reveille) lookAtPages() {
 		if err != nil {
 			return nil
 		}
+		req.Header.Set("Authorization", "Bearer "+r.token)
 		res, err := oneShot.Do(req)
 		if err != nil {
 			return nil
@@ -187,7 +190,9 @@ func (r *Reveille) Ask(stdin string, args ...string) (status int, stdout, stderr
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, r.bin, args...)
-	cmd.Env = Environ(map[string]string{"REVEILLE_OPERATOR_ADDR": r.Operator, "REVEILLE_API_ADDR": r.URL})
+	cmd.Env = Environ(map[string]string{
+		"REVEILLE_OPERATOR_ADDR": r.Operator, "REVEILLE_API_ADDR": r.URL, "REVEILLE_ADMIN_TOKEN": r.token,
+	})
 	cmd.Stdin = strings.NewReader(stdin)
 	// with the race detector, a program waits for a second at its end
 	cmd.Env = append(cmd.Env, "GORACE=atexit_sleep_ms=0")

@@ -30,8 +30,8 @@ var secretPatterns = []struct {
 	},
 	{
 		"a setting with its key",
-		[]string{"_TOKEN_KEY=", "_REDIS_URL=", "_REDIS_PASSWORD=", "_UPSTREAM_HEADERS="},
-		regexp.MustCompile(`(TOKEN_KEY|REDIS_URL|REDIS_PASSWORD|UPSTREAM_HEADERS)=[^\s"(\\]`),
+		[]string{"_TOKEN_KEY=", "_REDIS_URL=", "_REDIS_PASSWORD=", "_UPSTREAM_HEADERS=", "ADMIN_TOKEN=", "READ_TOKEN="},
+		regexp.MustCompile(`(TOKEN_KEY|REDIS_URL|REDIS_PASSWORD|UPSTREAM_HEADERS|ADMIN_TOKEN|READ_TOKEN)=[^\s"(\\]`),
 	},
 }
 
@@ -61,6 +61,8 @@ func NewSecrets(settings map[string]string) *Secrets {
 		_, value, _ := strings.Cut(pair, "=")
 		s.learn("a header for upstream", strings.TrimSpace(value))
 	}
+	s.learn("a token of the operator port", settings["REVEILLE_ADMIN_TOKEN"])
+	s.learn("a token of the operator port", settings["REVEILLE_READ_TOKEN"])
 	s.learn("a password of Redis", settings["REVEILLE_REDIS_PASSWORD"])
 	if before, _, found := strings.Cut(settings["REVEILLE_REDIS_URL"], "@"); found {
 		_, password, _ := strings.Cut(before[strings.Index(before, "://")+len("://"):], ":")

@@ -57,6 +57,20 @@
     secretKeyRef:
       name: {{ include "reveille.tokenKeySecret" . }}
       key: {{ .Values.tokenKey.existingSecretKey }}
+{{- with .Values.operatorTokens.existingSecret }}
+- name: REVEILLE_ADMIN_TOKEN
+  valueFrom:
+    secretKeyRef:
+      name: {{ . }}
+      key: {{ $.Values.operatorTokens.adminKey }}
+{{- if $.Values.operatorTokens.readKey }}
+- name: REVEILLE_READ_TOKEN
+  valueFrom:
+    secretKeyRef:
+      name: {{ . }}
+      key: {{ $.Values.operatorTokens.readKey }}
+{{- end }}
+{{- end }}
 - name: REVEILLE_LISTEN_ADDR
   value: ":{{ .Values.ports.api }}"
 - name: REVEILLE_OPERATOR_ADDR
