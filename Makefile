@@ -8,7 +8,7 @@ TEST_PARALLEL ?= 6
 export GOFLAGS := $(GOFLAGS) -trimpath
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all chart fault attack bench idle build lint deps
+.PHONY: help demo test test-all chart fault attack bench idle screenshots build lint deps
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -40,6 +40,9 @@ fault: deps ## kill, freeze and cut off replicas, Redis and the stream server, a
 
 idle: deps ## measure what an idle replica needs, with 0, 1,000 and 10,000 watched streams (some 8 minutes; 20,000 open files must be allowed)
 	IDLE_STREAMS="0 1000 10000" go test -count=1 -v -timeout 40m -run IdleReplica ./test/image
+
+screenshots: deps ## make the pictures of the page for operators anew
+	SCREENSHOTS=$(CURDIR)/httpapi/console/pictures go -C test/browser test -count=1 -run TestScreenshots .
 
 # Without symbols for a debugger, as the image has it: stack traces and profiles do not need them.
 build: ## build ./reveille
