@@ -10,8 +10,7 @@ import (
 	"reveille/httpapi/web"
 )
 
-// newOperator has a route for each resource of the operator port. The port is not for the public or
-// for web pages.
+// newOperator has a route for each resource of the operator port.
 func (s *Service) newOperator() *echo.Echo {
 	e := s.newEcho()
 	e.HTTPErrorHandler = func(err error, c echo.Context) {

@@ -3,6 +3,7 @@ package httpapi
 import (
 	"crypto/sha256"
 	"crypto/subtle"
+	"errors"
 	"net/http"
 	"strings"
 
@@ -46,6 +47,18 @@ func permits(admin, read string) func(*http.Request, fsm.Role) (fsm.Principal, e
 			return p, refusal.New(fsm.CodeForbidden, "this token may only look: send the one of REVEILLE_ADMIN_TOKEN")
 		}
 		return p, refusal.New(fsm.CodeForbidden, "this request needs the role %q", needed)
+	}
+}
+
+// challenge says how to send a token. Browsers ask their users for a password then, but they should not while a page
+// refreshes itself.
+func challenge(header http.Header, r *http.Request, err error) {
+	if refused := new(refusal.Error); !errors.As(err, &refused) || refused.Code != fsm.CodeUnauthorized {
+		return
+	}
+	header.Add("WWW-Authenticate", `Bearer realm="Reveille"`)
+	if r.Header.Get("HX-Request") == "" {
+		header.Add("WWW-Authenticate", `Basic realm="Reveille", charset="UTF-8"`)
 	}
 }
 

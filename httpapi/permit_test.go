@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"encoding/base64"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -130,8 +131,20 @@ func TestAPageWithATokenIsServedAnywhere(t *testing.T) {
 			t.Errorf("a page of %s with the admin token: %d, want %d", origin, a.Status, status)
 		}
 	}
-	// A browser adds a password by itself to what a page of another origin sends.
-	if a := h.askOperator(at, host, "POST", watch, "Authorization", basic(admin), "Origin", app); a.Status != 403 {
-		t.Errorf("a page of %s without a token: %d", app, a.Status)
+	// A browser adds a password by itself to what a page of another origin sends. It may be that of a proxy.
+	open := newHarness(t, func(c *Config) { c.Origins = []string{app} })
+	for asked, status := range map[*harness]int{h: http.StatusForbidden, open: http.StatusOK} {
+		a := asked.askOperator(at, host, "POST", watch, "Authorization", basic(admin), "Origin", app)
+		if a.Status != status {
+			t.Errorf("a page of %s with a password: %d %s, want %d", app, a.Status, a.Text, status)
+		}
+	}
+	// And it would ask its user at each refresh of a page that is open since before a token was changed.
+	for _, refreshed := range []string{"", "true"} {
+		a := h.askOperator(at, host, http.MethodGet, "/", "HX-Request", refreshed)
+		if asks := strings.Contains(fmt.Sprint(a.Header.Values("WWW-Authenticate")), "Basic"); a.Status != 401 ||
+			asks != (refreshed == "") {
+			t.Errorf("a request with HX-Request %q: %d, %v", refreshed, a.Status, a.Header)
+		}
 	}
 }

@@ -64,6 +64,7 @@ func (s *Service) answer(c echo.Context, res web.Resource) error {
 	}
 	principal, err := s.permit(r, res.Needs(r.Method))
 	if err != nil {
+		challenge(header, r, err)
 		return err
 	}
 	if res.Whole && !principal.SeesAll() {

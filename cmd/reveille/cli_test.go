@@ -809,6 +809,16 @@ func TestTheVersionOfThisProgramIsShownWhetherOrNotOneRuns(t *testing.T) {
 		!strings.Contains(out, "no answer from") {
 		t.Errorf("status %d, %q, %q", status, out, errs)
 	}
+	asks := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusUnauthorized)
+		_, _ = io.WriteString(w, `{"error":{"code":"UNAUTHORIZED","message":"this port asks for a token"}}`)
+	}))
+	defer asks.Close()
+	t.Setenv("REVEILLE_OPERATOR_ADDR", asks.Listener.Addr().String())
+	if status, out, errs := call("", "version"); status != 0 || errs != "" ||
+		!strings.Contains(out, "this program       "+programVersion()) || !strings.Contains(out, "asks for a token") {
+		t.Errorf("of one that asks for a token: status %d, %q, %q", status, out, errs)
+	}
 	status, _, errs = call("", "version", "--addr", server.URL)
 	if status != 1 || !strings.Contains(errs, "no answer") {
 		t.Errorf("one that was named: status %d, %q", status, errs)
@@ -834,6 +844,27 @@ func TestCommandsSendTheTokenOfTheirEnvironment(t *testing.T) {
 		if !slices.Equal(got, []string{c.want, ""}) {
 			t.Errorf("with %+v, the ports get %q", c, got)
 		}
+	}
+}
+
+// TestATokenStaysWhereItWasSent holds that no redirect takes the token of the operator port elsewhere, or goes on.
+func TestATokenStaysWhereItWasSent(t *testing.T) {
+	var elsewhere int
+	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { elsewhere++ }))
+	defer other.Close()
+	to := other.URL
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, to+"/api/v1/status", http.StatusTemporaryRedirect)
+	}))
+	defer server.Close()
+	t.Setenv("REVEILLE_ADMIN_TOKEN", "a token")
+	if _, _, errs := call("", "status", "--addr", server.URL); elsewhere > 0 ||
+		!strings.Contains(errs, "it redirects to "+other.URL+": give that address") {
+		t.Errorf("%d requests went elsewhere: %s", elsewhere, errs)
+	}
+	to = server.URL
+	if _, _, errs := call("", "status", "--addr", server.URL); !strings.Contains(errs, "redirects more than 10 times") {
+		t.Errorf("a circle: %s", errs)
 	}
 }
 

@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"net/url"
 	"time"
+
+	"reveille/fsm"
 )
 
 func (c *cli) pause(ctx context.Context, args []string) error {
@@ -81,8 +83,10 @@ func (c *cli) versions(ctx context.Context, _ []string) error {
 		Version string `json:"version"`
 	}
 	printed, err := c.ask(ctx, http.MethodGet, "/api/v1/version", nil, &body)
+	refused := refusal{}
+	silent := errors.Is(err, errNoAnswer) || errors.As(err, &refused) && refused.code == string(fsm.CodeUnauthorized)
 	switch {
-	case errors.Is(err, errNoAnswer) && c.output == outputText && c.addr == operatorAddr(): // no --addr was given
+	case silent && c.output == outputText && c.addr == operatorAddr(): // no --addr was given
 		body.Version = err.Error()
 	case printed, err != nil:
 		return err

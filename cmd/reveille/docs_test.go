@@ -68,6 +68,7 @@ func TestABadLinkSettingOrMetricInADocumentIsFound(t *testing.T) {
 
 [bad](a/C.md) [bad](a/B.md#nothing) [bad](#b-title)
 ![bad](picture.png)
+<source srcset="dark.png"><img src="a/B.md"><img alt="bad" src="light.png">
 
 ` + "```\n# not a title\n[code](nowhere.md)\n```\n[bad](#not-a-title)\n" + `
 REVEILLE_REDIS_URL REVEILLE_REDIS_* REVEILLE_NONSENSE REVEILLE_NON_*
@@ -81,7 +82,8 @@ reveille_wakes_total reveille_wait_seconds_bucket reveille_nonsense_total
 	want := []string{
 		"README.md: a/C.md does not exist", "README.md: a/B.md has no heading #nothing",
 		"README.md: README.md has no heading #b-title",
-		"README.md: picture.png does not exist", "README.md: README.md has no heading #not-a-title",
+		"README.md: picture.png does not exist", "README.md: dark.png does not exist",
+		"README.md: light.png does not exist", "README.md: README.md has no heading #not-a-title",
 		"a/B.md: a/README.md does not exist", "a/B.md: a/B.md has no heading #twice-2", "a/B.md: a/D.md does not exist",
 		"README.md: REVEILLE_NONSENSE is not a setting", "README.md: REVEILLE_NON_* is not a setting",
 		"README.md: reveille_nonsense_total is not a metric",
@@ -118,7 +120,7 @@ func markdown(t *testing.T, tree fs.FS) map[string]string {
 }
 
 var (
-	link       = regexp.MustCompile(`\]\(([^)\s]+)[^)]*\)|^\[[^\]]+\]:\s*(\S+)`)
+	link       = regexp.MustCompile(`\]\(([^)\s]+)[^)]*\)|^\[[^\]]+\]:\s*(\S+)|\bsrc(?:set)?="([^"]+)"`)
 	inlineCode = regexp.MustCompile("`[^`]*`")
 	settingRef = regexp.MustCompile(`REVEILLE_[A-Z0-9_]+\*?`)
 	metricRef  = regexp.MustCompile(`\breveille_[a-z0-9_]+`)
@@ -132,7 +134,7 @@ func badLinks(tree fs.FS, pages map[string]string) (problems []string) {
 	for page, text := range pages {
 		for _, line := range prose(text) {
 			for _, m := range link.FindAllStringSubmatch(inlineCode.ReplaceAllString(line, ""), -1) {
-				target := m[1] + m[2]
+				target := m[1] + m[2] + m[3]
 				if strings.Contains(target, "://") || strings.HasPrefix(target, "mailto:") {
 					continue
 				}

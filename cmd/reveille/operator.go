@@ -20,6 +20,8 @@ const (
 	askTimeout = 30 * time.Second
 	// maxOperatorAnswer bounds an answer in bytes.
 	maxOperatorAnswer = 64 << 20
+	// maxRedirects bounds how often a request is sent on, by what is in front of the port.
+	maxRedirects = 10
 )
 
 // errNoAnswer is the cause of an error if a replica cannot be reached.
@@ -93,9 +95,13 @@ func (c *cli) askAt(
 	if p.token != "" && req.URL.User == nil {
 		req.Header.Set("Authorization", "Bearer "+p.token)
 	}
-	client := http.Client{CheckRedirect: func(next *http.Request, _ []*http.Request) error {
-		if next.URL.Scheme != req.URL.Scheme || next.URL.Host != req.URL.Host {
-			next.Header.Del("Authorization")
+	client := http.Client{CheckRedirect: func(next *http.Request, via []*http.Request) error {
+		elsewhere := next.URL.Scheme != req.URL.Scheme || next.URL.Host != req.URL.Host
+		switch {
+		case len(via) >= maxRedirects:
+			return fmt.Errorf("it redirects more than %d times", maxRedirects)
+		case elsewhere && req.Header.Get("Authorization") != "": // whoever that is gets no token
+			return fmt.Errorf("it redirects to %s://%s: give that address", next.URL.Scheme, next.URL.Host)
 		}
 		return nil
 	}}

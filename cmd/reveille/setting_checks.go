@@ -89,7 +89,8 @@ func (s *settings) checkOperatorTokens() error {
 		case len(t.value) < minOperatorToken || strings.ContainsFunc(t.value, func(r rune) bool {
 			return r <= ' ' || r > '~'
 		}):
-			return wrong(fmt.Sprintf("a random text of at least %d letters, digits and signs", minOperatorToken))
+			return wrong(fmt.Sprintf("a random text of at least %d letters, digits and signs, without spaces and "+
+				"line breaks", minOperatorToken))
 		case s.AdminToken == "":
 			return wrong("none without REVEILLE_ADMIN_TOKEN")
 		case t.name == "_READ_TOKEN" && s.AdminToken == s.ReadToken:

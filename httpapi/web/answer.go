@@ -29,11 +29,8 @@ func WriteRefusal(w http.ResponseWriter, r *refusal.Error) {
 
 // MarkRefused sets the headers that go with a code.
 func MarkRefused(w http.ResponseWriter, code fsm.Code) {
-	switch code {
-	case fsm.CodeUnavailable:
+	if code == fsm.CodeUnavailable {
 		w.Header().Set("Retry-After", "1")
-	case fsm.CodeUnauthorized: // a browser asks its user for the first that it knows
-		w.Header()["Www-Authenticate"] = []string{`Basic realm="Reveille", charset="UTF-8"`, `Bearer realm="Reveille"`}
 	}
 }
 

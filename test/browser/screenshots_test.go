@@ -34,7 +34,7 @@ func TestScreenshots(t *testing.T) {
 			i.gateway.Append(path, fmt.Sprintf(`{"n":%d}`, n))
 		}
 	}
-	harness.Eventually(t, harness.Wait, "all have arrived, or failed", func() error {
+	harness.Eventually(t, harness.Wait, "the endpoint has refused all", func() error {
 		if n := len(i.letters("crm")); n != 12 {
 			return fmt.Errorf("%d dead letters", n)
 		}

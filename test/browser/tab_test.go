@@ -41,7 +41,7 @@ type look struct {
 }
 
 var (
-	screen = look{"a light screen", 1280, 900, "light"}
+	screen = look{"a light screen", 1280, 940, "light"}
 	phone  = look{"a dark phone", 390, 844, "dark"}
 )
 

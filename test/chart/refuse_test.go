@@ -42,7 +42,11 @@ func TestWrongValuesAreRefusedWithALineThatNamesThem(t *testing.T) {
 		{"TLS beside a URL", `{redis: {tls: true}}`, "redis.tls is for redis.host"},
 		{
 			"a token without its Secret", `{operatorTokens: {readKey: read-token}}`,
-			"operatorTokens.readKey is set, but operatorTokens.existingSecret is not",
+			"a key of operatorTokens is set, but operatorTokens.existingSecret is not",
+		},
+		{
+			"another token without its Secret", `{operatorTokens: {adminKey: mine}}`,
+			"a key of operatorTokens is set, but operatorTokens.existingSecret is not",
 		},
 		{"a user beside a URL", `{redis: {username: me}}`, "redis.username is for redis.host"},
 		{"a host that is a URL", `{redis: {url: "", host: "redis://a"}}`, "at '/redis/host': 'redis://a' does not"},

@@ -23,8 +23,8 @@
 {{- if and $v.redis.ca.existingSecret (not (or $v.redis.existingSecret (hasPrefix "rediss" $v.redis.url) $v.redis.tls)) }}
 {{- fail "redis.ca.existingSecret is set, but redis.url does not begin with rediss, and redis.tls is not set" }}
 {{- end }}
-{{- if and $v.operatorTokens.readKey (not $v.operatorTokens.existingSecret) }}
-{{- fail "operatorTokens.readKey is set, but operatorTokens.existingSecret is not: the operator port would ask for no token" }}
+{{- if and (or $v.operatorTokens.readKey (ne $v.operatorTokens.adminKey "admin-token")) (not $v.operatorTokens.existingSecret) }}
+{{- fail "a key of operatorTokens is set, but operatorTokens.existingSecret is not: the operator port would ask for no token" }}
 {{- end }}
 {{- range $name := list "username" "tls" }}
 {{- if and (get $v.redis $name) (not $v.redis.host) }}

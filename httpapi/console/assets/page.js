@@ -14,7 +14,9 @@
     const { xhr } = event.detail;
     const page = (xhr.getResponseHeader("Content-Type") || "").startsWith("text/html") && xhr.response.includes('id="live"');
     event.detail.shouldSwap = page && !document.querySelector("#live :active"); // a click under way is not lost
-    tell(page ? "" : `Not refreshed: the answer was ${xhr.status}. It is tried again.`);
+    const why = xhr.status === 401 ? "your token is not valid any more: load the page again." :
+      `the answer was ${xhr.status}. It is tried again.`;
+    tell(page ? "" : `Not refreshed: ${why}`);
     scrolled = {};
     for (const region of document.querySelectorAll(".scroll[id]")) scrolled[region.id] = region.scrollLeft;
   });
