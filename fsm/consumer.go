@@ -26,9 +26,9 @@ type Link struct {
 	// Past is the tail at which the consumer was given up: what lies beyond is news. It is empty unless the consumer is
 	// given up.
 	Past Offset
-	// Since is the epoch of the consumer when the stream was last deleted or made anew. A worker of that epoch, or of
-	// an earlier one, may have read the stream before, so its acks do not count. It is 0 if that never happened to the
-	// link.
+	// Since is the epoch of the consumer when the link last went back: the stream was deleted or made anew, or an
+	// operator has rewound the consumer. A worker of that epoch, or of an earlier one, may have read the stream before,
+	// so its acks do not count. It is 0 if that never happened to the link.
 	Since int64
 }
 

@@ -187,6 +187,8 @@ const (
 	EndSilent EndCause = "silent"
 	// EndRestarted: a stream of the consumer was made anew, and it starts over with another wake.
 	EndRestarted EndCause = "restarted"
+	// EndRewound: an operator has had the consumer read a stream again, with another wake.
+	EndRewound EndCause = "rewound"
 	// EndRemoved: the consumer is gone.
 	EndRemoved EndCause = "removed"
 	// EndLost: the store may have lost the result of the wake, and another wake takes its place.
@@ -194,4 +196,4 @@ const (
 )
 
 // EndCauses are all causes.
-var EndCauses = []EndCause{EndDone, EndSilent, EndRestarted, EndRemoved, EndLost}
+var EndCauses = []EndCause{EndDone, EndSilent, EndRestarted, EndRewound, EndRemoved, EndLost}

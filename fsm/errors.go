@@ -33,7 +33,7 @@ const (
 	CodeIdempotencyConflict Code = "IDEMPOTENCY_CONFLICT"
 	// CodeCancelRefused: the event that was handed over is delivered, or an attempt is under way.
 	CodeCancelRefused Code = "CANCEL_REFUSED"
-	// CodeReplayRefused: the events of a dead letter cannot be delivered again.
+	// CodeReplayRefused: the events of a dead letter, or of a stream, cannot be delivered again as asked for.
 	CodeReplayRefused Code = "REPLAY_REFUSED"
 	// CodeRetryRefused: there is nothing of a delivery to try again, or it cannot be tried now.
 	CodeRetryRefused Code = "RETRY_REFUSED"
@@ -60,6 +60,8 @@ var (
 	ErrNoStream = errors.New("upstream has no such stream")
 	// ErrNotFound: no such subscription or consumer.
 	ErrNotFound = errors.New("not found")
+	// ErrNotBefore: a consumer has acknowledged nothing behind the offset that it is to go back to.
+	ErrNotBefore = errors.New("the offset does not lie before what is acknowledged")
 )
 
 // ConflictError says that a subscription with that ID and another configuration exists.

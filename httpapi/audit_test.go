@@ -58,6 +58,13 @@ func TestEveryChangeIsInTheAudit(t *testing.T) {
 	consumer := spec.NewConsumer(push, "/p/0", "0009", 0)
 	consumer.Links["/p/0"] = fsm.Link{Acked: "0009", Tail: "0009"}
 	h.Store.DB.PutConsumer(consumer)
+	workers := h.Subscribe("w", 0)
+	for _, path := range []string{"/w/0", "/w/1"} {
+		h.Up.Streams[path] = h.Up.Streams["/p/0"]
+		c := spec.NewConsumer(workers, path, "0009", 0)
+		c.Links[path] = consumer.Links["/p/0"]
+		h.Store.DB.PutConsumer(c)
+	}
 	addLetter := func() (id string) {
 		h.Store.DB.PutLetter(fsm.DeadLetter{
 			Subscription: "p", Generation: "g-p", Consumer: consumer.ID, Stream: "/p/0", From: "0008", To: "0009",
@@ -136,6 +143,10 @@ func TestEveryChangeIsInTheAudit(t *testing.T) {
 			"a span of a stream is replayed", " of /p/0 0",
 		},
 		{
+			"POST", "/api/v1/subscriptions/w/rewind", `{"stream":"/w/0","to":"-1"}`, h.Operator, "consumer rewound",
+			`/w/0 0 before {"acked":"0009"} after {"acked":"-1"}`,
+		},
+		{
 			"POST", "/api/v1/dead-letters/" + letters[0] + "/replay", "", h.Operator, "dead letters are replayed",
 			letters[0] + " of /p/0 1",
 		},
@@ -155,6 +166,10 @@ func TestEveryChangeIsInTheAudit(t *testing.T) {
 		{
 			"POST", "/subscriptions/p/replay", "stream=/p/0&from=-1", form, "a span of a stream is replayed",
 			" of /p/0 0",
+		},
+		{
+			"POST", "/subscriptions/w/rewind", "confirmed=yes&stream=/w/1&to=-1", form, "consumer rewound",
+			`/w/1 0 before {"acked":"0009"} after {"acked":"-1"}`,
 		},
 		{
 			"POST", "/dead-letters/LETTER/replay", "", form, "dead letters are replayed",

@@ -116,6 +116,7 @@ func asksOf(letter string) asks {
 			quoted(`{"subscription":"%s"}`), quoted(`{"streams":["/%s/0"]}`),
 			quoted(`{"stream":"/%s/0","from":"-1"}`), quoted(`{"subscription":"%s","stream":"/%[1]s/0"}`),
 			`{"url":"https://w.example/hook","events":["*"]}`, `{"level":"debug"}`,
+			quoted(`{"stream":"/%s/0","to":"-1"}`), quoted("confirmed=yes&stream=/%s/0&to=-1"),
 			"confirmed=yes", quoted("confirmed=yes&subscription=%s"), quoted("stream=/%s/0&from=-1"),
 		},
 	}

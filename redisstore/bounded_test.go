@@ -193,15 +193,13 @@ func TestTheWorkOfAScriptIsBoundedByLinks(t *testing.T) {
 		"observe", "replay_letters", "restart", "resume")
 }
 
-// TestARestartThatWasCutShortHoldsForEveryConsumer holds that acks and tail of a stream that was made anew change
-// together, however many consumers it has: those that the caller did not come to do not count what they read of
-// the old stream either.
-func TestARestartThatWasCutShortHoldsForEveryConsumer(t *testing.T) {
-	t.Parallel()
-	const consumers = 200
-	w := open(t, redisstore.EmptyRedis(t).URL, 1)
+// cutShort makes consumers of /agent, each in the wake of an epoch 1, which have acked all of it and are subscribed to
+// /shared. Then it has /shared made anew, and cuts that short after the first of them. It returns the wakes, and the
+// outcome.
+func (w *world) cutShort(t *testing.T, consumers int) (wakes map[string]fsm.Delivery, o fsm.Outcome) {
+	t.Helper()
 	ctx := t.Context()
-	wakes := map[string]fsm.Delivery{}
+	wakes = map[string]fsm.Delivery{}
 	for i := range consumers {
 		sub := subscription(fmt.Sprint("s", i))
 		wake := must[fsm.Outcome](t)(w.Link(ctx, sub, "/agent", "-1", "0")).Deliveries[0]
@@ -225,6 +223,18 @@ func TestARestartThatWasCutShortHoldsForEveryConsumer(t *testing.T) {
 		t.Fatalf("cut short after %d wakes: %v", len(o.Deliveries), err)
 	}
 	h.left.Store(-1)
+	return wakes, o
+}
+
+// TestARestartThatWasCutShortHoldsForEveryConsumer holds that acks and tail of a stream that was made anew change
+// together, however many consumers it has: those that the caller did not come to do not count what they read of
+// the old stream either.
+func TestARestartThatWasCutShortHoldsForEveryConsumer(t *testing.T) {
+	t.Parallel()
+	const consumers = 200
+	w := open(t, redisstore.EmptyRedis(t).URL, 1)
+	ctx := t.Context()
+	wakes, o := w.cutShort(t, consumers)
 	visited := map[string]bool{}
 	for _, wake := range o.Deliveries {
 		visited[wake.Consumer] = true

@@ -77,6 +77,16 @@ func TestACallWhoseReplyWasLostIsAnsweredAsIfItWereTheFirst(t *testing.T) {
 			t.Errorf("another observation handed out %+v, which is under way as %+v", again.Deliveries, wake)
 		}
 	})
+	t.Run("rewind", func(t *testing.T) {
+		d.on = false
+		o := must[fsm.Outcome](t)(w.Link(ctx, sub, "/again", "2", "3"))
+		must[fsm.Outcome](t)(w.Accept(ctx, o.Deliveries[0].Ref()))
+		d.on = true
+		_, o, err := w.Rewind(ctx, sub, fsm.RefOf("s", "/again"), "/again", "1")
+		if wake := first(t, o.Deliveries, 2); err != nil || wake.At("/again") != "1" {
+			t.Errorf("it goes on with %+v", wake)
+		}
+	})
 	t.Run("synchronous done", func(t *testing.T) {
 		wake := waking(t)
 		first(t, must[fsm.Outcome](t)(w.Finish(ctx, wake.Ref(), wake.Streams)).Deliveries, 2)

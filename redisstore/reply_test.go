@@ -275,6 +275,10 @@ func callers() []caller {
 			_, _, err := s.ReplaySpan(ctx, fsm.ConsumerRef{ID: "s:a", Home: "/a"}, 0, fsm.ReplaySpan{})
 			return err
 		}, []any{[]any{"many", outcome}, []any{int64(7), bored}}},
+		{scriptRewind, func(ctx context.Context, s *Store) error {
+			_, _, err := s.Rewind(ctx, fsm.Subscription{}, fsm.ConsumerRef{ID: "s:a", Home: "/a"}, "/a", "1")
+			return err
+		}, []any{[]any{"many", "", outcome}, []any{int64(7), "", bored}}},
 		{scriptReplayQueues, func(ctx context.Context, s *Store) error {
 			_, err := s.ReplayQueues(ctx, 0, "", "", 1)
 			return err

@@ -239,6 +239,28 @@ func (s *Store) RetryDelivery(ctx context.Context, sub fsm.Subscription, w fsm.D
 	return r.yes(), r.err()
 }
 
+// Rewind implements control.Store.
+func (s *Store) Rewind(
+	ctx context.Context, sub fsm.Subscription, c fsm.ConsumerRef, path string, to fsm.Offset,
+) (from fsm.Offset, o fsm.Outcome, err error) {
+	for done := int64(-2); done == -2; {
+		r := s.run(ctx, scriptRewind, s.PartitionOf(c.Home), c.ID, sub.Generation, path, string(to))
+		r.list(func(l *reply) {
+			done, from = l.int(), fsm.Offset(l.text())
+			o.Add(l.outcome())
+		})
+		switch err = r.err(); {
+		case err != nil:
+			return "", o, err
+		case done == -1:
+			return "", o, fsm.ErrNotFound
+		case done == 0:
+			return "", o, fsm.ErrNotBefore
+		}
+	}
+	return from, o, nil
+}
+
 // ofSubscription calls a script for all consumers of a subscription, and reads the replies as eachBatch does.
 func (s *Store) ofSubscription(
 	ctx context.Context, sc *script, sub fsm.Subscription, read func(*reply), more ...any,

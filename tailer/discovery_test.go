@@ -447,8 +447,7 @@ func TestARefusedWriteToAStreamOnRecordGivesANewSubscriptionNoOldEvents(t *testi
 
 func TestAWriteWhoseClientHasGoneMakesNoStreamAwaited(t *testing.T) {
 	r := newRig(t).start()
-	r.subscribe("s", "/**")
-	r.up.create("/a", "old")
+	r.subscribe("s", "/**") // a stream that is there would become known: a refused write has it looked at
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	r.discovery.Refused(r.discovery.BeforeWrite(ctx, "/a", true))

@@ -232,6 +232,7 @@ var commands = []command{
 		},
 		run: (*cli).replay,
 	},
+	rewindCommand,
 	{
 		name: "log-level", args: "[debug|info|warn|error]",
 		does: "show or change what one replica logs, until it ends", most: 1,

@@ -410,6 +410,20 @@ rp_23_1764167412345678: the events of /orders/17 are delivered again up to 0004
 `,
 		},
 		{
+			"a worker reads again", "rewind orders /orders/17 --to 0002",
+			`POST /api/v1/subscriptions/orders/rewind {"stream":"/orders/17","to":"0002"}`,
+			`{"consumer_id":"orders:%2Forders%2F17","stream":"/orders/17","from":"0009","to":"0002"}`, `
+orders:%2Forders%2F17 goes back in /orders/17, from 0009 to 0002
+`,
+		},
+		{
+			"a worker reads again what it has subscribed to", "rewind orders /b --to -1 --consumer-of /orders/17",
+			`POST /api/v1/subscriptions/orders/rewind {"consumer_of":"/orders/17","stream":"/b","to":"-1"}`,
+			`{"consumer_id":"orders:%2Forders%2F17","stream":"/b","from":"0009","to":"-1"}`, `
+orders:%2Forders%2F17 goes back in /b, from 0009 to -1
+`,
+		},
+		{
 			"replays are cancelled", "replay cancel --subscription orders --stream /orders/17",
 			`POST /api/v1/replays/cancel {"stream":"/orders/17","subscription":"orders"}`, `{"cancelled":4}`, `
 4 replays cancelled

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"io"
 	"net/http"
@@ -168,6 +169,42 @@ func (c *cli) replaySpan(ctx context.Context, subscription, stream string) error
 	}
 	c.subscription, c.stream = subscription, stream
 	return c.waitForReplays(ctx, 1)
+}
+
+var rewindCommand = command{
+	name: "rewind", args: "SUBSCRIPTION STREAM", least: 2, most: 2,
+	does: "have a worker read a stream again from an offset",
+	about: "The consumer of the stream gets another wake, and whoever works for it is fenced off. What is pushed is " +
+		"replayed\ninstead. If the consumer has subscribed to the stream beside its own, --consumer-of names its own.",
+	flags: func(c *cli, f *flag.FlagSet) {
+		asks(c, f)
+		f.StringVar(&c.to, "to", "", "the `offset` behind which it reads again; -1 for the start of the stream")
+		f.StringVar(&c.stream, "consumer-of", "", "the `path` of the stream whose consumer it is; STREAM by default")
+	},
+	run: (*cli).rewind,
+}
+
+func (c *cli) rewind(ctx context.Context, args []string) error {
+	subscription, stream := args[0], args[1]
+	if c.to == "" {
+		return usageError{"rewind: --to is missing: it is -1 for the start of the stream, or an offset"}
+	}
+	asked := map[string]string{"stream": stream, "to": c.to}
+	if c.stream != "" {
+		asked["consumer_of"] = c.stream
+	}
+	var body struct {
+		Consumer string `json:"consumer_id"`
+		From     string `json:"from"`
+		To       string `json:"to"`
+	}
+	path := subscriptionsPath + "/" + url.PathEscape(subscription) + "/rewind"
+	if printed, err := c.ask(ctx, http.MethodPost, path, asked, &body); printed || err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(c.out, "%s goes back in %s, from %s to %s\n",
+		printable(body.Consumer), printable(stream), printable(body.From), printable(body.To))
+	return err
 }
 
 func (c *cli) cancelReplays(ctx context.Context) error {

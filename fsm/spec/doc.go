@@ -39,6 +39,7 @@
 //	ResumeLost       resume.lua
 //	Revive           lib.lua revive
 //	Retry            retry.lua, and retry_delivery.lua for one wake
+//	Rewind           rewind.lua
 //	Probe            probe_delivery.lua
 //	ReleaseHeld      release_held.lua
 //	Replays          lib.lua replays

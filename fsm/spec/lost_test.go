@@ -134,6 +134,12 @@ func TestALetterStandsAsLongAsNobodyIsWoken(t *testing.T) {
 		"another stream that is made anew": {
 			func(c fsm.Consumer) (fsm.Consumer, Effects) { return Restart(c, at(0), "/b", "1") }, 17,
 		},
+		"a rewind": {
+			func(c fsm.Consumer) (fsm.Consumer, Effects) {
+				c, e, _ := Rewind(c, at(0), "/b", fsm.Start)
+				return c, e
+			}, 17,
+		},
 		"another stream that is deleted": {
 			func(c fsm.Consumer) (fsm.Consumer, Effects) { return Restart(c, at(0), "/b", "") }, 0,
 		},

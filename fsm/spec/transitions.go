@@ -171,13 +171,7 @@ func Restart(c fsm.Consumer, env Env, path string, tail fsm.Offset) (fsm.Consume
 	if tail == "" {
 		return c, Effects{}
 	}
-	var revived int64
-	if c.State == fsm.GivenUp {
-		revived = revive(&c)
-	}
-	end := ended(c, fsm.EndRestarted)
-	idle(&c, env)
-	return c, Effects{Delivery: wakeIfPending(&c, env), Idled: true, Ended: end, Revived: revived}
+	return beginAgain(c, env, fsm.EndRestarted)
 }
 
 // Due acts on the deadline, which has passed (webhook spec, State Transitions and Failure Handling). What is aside

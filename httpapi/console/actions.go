@@ -8,6 +8,7 @@ import (
 	"html/template"
 	"net/http"
 	"net/url"
+	"slices"
 	"time"
 
 	"github.com/labstack/echo/v4"
@@ -23,9 +24,11 @@ import (
 const (
 	// maxForm bounds the body of a form, in bytes.
 	maxForm     = 64 << 10
-	rotateTitle = "Rotate the secret"
 	lettersPage = "/dead-letters"
 )
+
+// shared are the fields that a list's filters and the forms of its page share.
+var shared = []string{"subscription", "stream", "since", "until"}
 
 // action is something that a button does.
 type action struct {
@@ -35,7 +38,10 @@ type action struct {
 	// asks is the question that a click must confirm, for what cannot be undone; empty for what can. It is followed by
 	// what it is about.
 	asks string
-	do   func(ctx context.Context, id string, form url.Values) (said, error)
+	// means writes into a form what the question is about, for what comes after the question is not meant by it. It is
+	// nil where nothing does.
+	means func(ctx context.Context, id string, form url.Values) error
+	do    func(ctx context.Context, id string, form url.Values) (said, error)
 }
 
 // said says what an action has done.
@@ -83,12 +89,18 @@ func (f *Face) actions() []action {
 		{route: one + "/test", back: one, title: "Test", do: f.test},
 		{route: one + "/consent", back: one, title: "Ask for consent", do: f.askConsent},
 		{
-			route: one + "/rotate-secret", back: one, title: rotateTitle,
+			route: one + "/rotate-secret", back: one, title: "Rotate the secret",
 			asks: "Deliveries are then signed with a new secret, which is shown once. The one that receivers have " +
 				"also signs, for a day.",
-			do: f.rotate,
+			means: f.presentSecret, do: f.rotate,
 		},
 		{route: one + "/replay", back: one, title: "Replay a span", do: f.replaySpan},
+		{
+			route: one + "/rewind", back: one, title: "Rewind",
+			asks: "The consumer reads the stream again from the offset, and whoever works for it is fenced off. It " +
+				"cannot be led forward again.",
+			do: f.rewind,
+		},
 		{
 			route: letter + "/replay", back: lettersPage, title: "Replay",
 			do: f.onLetter("The events of the dead letter %s are delivered again.", c.ReplayLetter),
@@ -111,7 +123,8 @@ func (f *Face) actions() []action {
 		},
 		{
 			route: "/dead-letters/discard", back: lettersPage, title: "Discard all that match",
-			asks: "These dead letters cannot be replayed any more. Nothing is removed from their streams.",
+			asks:  "These dead letters cannot be replayed any more. Nothing is removed from their streams.",
+			means: f.lettersUntilNow,
 			do: f.onLetters(func(ctx context.Context, which control.Letters) (string, string, error) {
 				n, next, err := c.DiscardLetters(ctx, which)
 				return fmt.Sprintf("%d dead letters are discarded.", n), next, err
@@ -180,23 +193,21 @@ func secretMark(sub fsm.Subscription) string {
 func (f *Face) replaySpan(ctx context.Context, id string, form url.Values) (s said, err error) {
 	ctx, cancel := context.WithTimeout(ctx, paging.Timeout)
 	defer cancel()
-	path, err := fsm.CanonicalPath(form.Get("stream"))
-	if err != nil {
-		return s, refusal.New(fsm.CodeInvalidPath, "stream: %v", err)
-	}
-	var bounds [2]fsm.Offset
-	for i, name := range []string{"from", "to"} {
-		if text := form.Get(name); text != "" || name == "from" {
-			if bounds[i], err = f.Operator.Offsets.ParseOffset(text); err != nil {
-				return s, refusal.New(fsm.CodeInvalidRequest, "%s: %v", name, err)
-			}
-		}
-	}
-	r, err := f.Operator.Control.ReplaySpan(ctx, id, path, bounds[0], bounds[1])
+	r, err := f.Operator.ReplaySpan(ctx, id, form.Get)
 	return said{
 		Text: "The events are delivered again, beside what is new.",
+		Rows: [][2]string{{"Replay", r.ID}, {"Stream", r.Stream}, {"From", r.From.Value()}, {"To", r.To.Value()}},
+	}, err
+}
+
+func (f *Face) rewind(ctx context.Context, id string, form url.Values) (s said, err error) {
+	ctx, cancel := context.WithTimeout(ctx, paging.Timeout)
+	defer cancel()
+	r, err := f.Operator.Rewind(ctx, id, form.Get)
+	return said{
+		Text: "The consumer has gone back. It gets another wake, once nothing holds its deliveries.",
 		Rows: [][2]string{
-			{"Replay", r.ID}, {"Stream", r.Stream}, {"From", string(r.From.Value())}, {"To", string(r.To.Value())},
+			{"Consumer", r.Consumer}, {"Stream", r.Stream}, {"From", r.From.Value()}, {"To", r.To.Value()},
 		},
 	}, err
 }
@@ -219,19 +230,10 @@ func (f *Face) onLetters(
 	do func(context.Context, control.Letters) (says, next string, err error),
 ) func(context.Context, string, url.Values) (said, error) {
 	return func(ctx context.Context, _ string, form url.Values) (s said, err error) {
-		if form.Get("subscription") == "" {
-			return s, refusal.New(fsm.CodeInvalidRequest, "name a subscription")
-		}
-		which, err := f.Operator.WhichLetters(form.Get)
+		which, err := f.Operator.LettersToChange(form.Get)
 		if err != nil {
 			return s, err
 		}
-		if cursor := form.Get("cursor"); cursor != "" {
-			if which.At, err = paging.ReadPlace(cursor, f.Operator.Control.View.Partitions()); err != nil {
-				return s, err
-			}
-		}
-		which.At.Partition = max(which.At.Partition, which.First)
 		s.Text, s.Next, err = do(ctx, which)
 		return s, err
 	}
@@ -275,7 +277,7 @@ func (f *Face) resource(a action, menu []entry) web.Resource {
 // backTo is the page that a form was sent from, with the filters that it has.
 func backTo(c echo.Context, a action) string {
 	query := url.Values{}
-	for _, key := range []string{"subscription", "stream", "since", "until"} {
+	for _, key := range shared {
 		if value := c.FormValue(key); value != "" && a.back == replaced(a.back, "") {
 			query.Set(key, value)
 		}
@@ -305,32 +307,37 @@ func (f *Face) act(c echo.Context, a action) (body doneBody, err error) {
 	return body, err
 }
 
-// ask returns the question that must be confirmed. What comes after the question is not meant by it.
+// ask returns the question that must be confirmed.
 func (f *Face) ask(ctx context.Context, a action, id string, body doneBody) (doneBody, error) {
 	body.Asks, body.About = a.asks, id
-	switch {
-	case id == "":
-		now := f.Operator.Control.Clock().UTC()
-		until, err := paging.Time("until", body.Form.Get("until"))
-		if err != nil {
+	if a.means != nil {
+		if err := a.means(ctx, id, body.Form); err != nil {
 			return body, err
 		}
-		if a.back == lettersPage && (until.IsZero() || until.After(now)) {
-			body.Form.Set("until", now.Format(time.RFC3339Nano))
+	}
+	for _, key := range append(slices.Clip(shared), "consumer_of", "to") {
+		if value := body.Form.Get(key); value != "" {
+			body.Rows = append(body.Rows, [2]string{words(key), value})
 		}
-		for _, key := range []string{"subscription", "stream", "since", "until"} {
-			if value := body.Form.Get(key); value != "" {
-				body.Rows = append(body.Rows, [2]string{words(key), value})
-			}
-		}
-	case a.title == rotateTitle:
-		sub, err := f.Operator.Control.Subscription(ctx, id)
-		if err != nil {
-			return body, err
-		}
-		body.Form.Set("secret", secretMark(sub))
 	}
 	return body, nil
+}
+
+// lettersUntilNow leaves out of a form the dead letters that come after the question.
+func (f *Face) lettersUntilNow(_ context.Context, _ string, form url.Values) error {
+	now := f.Operator.Control.Clock().UTC()
+	until, err := paging.Time("until", form.Get("until"))
+	if err == nil && (until.IsZero() || until.After(now)) {
+		form.Set("until", now.Format(time.RFC3339Nano))
+	}
+	return err
+}
+
+// presentSecret notes in a form which secret it replaces.
+func (f *Face) presentSecret(ctx context.Context, id string, form url.Values) error {
+	sub, err := f.Operator.Control.Subscription(ctx, id)
+	form.Set("secret", secretMark(sub))
+	return err
 }
 
 func tokenOf(c echo.Context) string {

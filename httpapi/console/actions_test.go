@@ -41,6 +41,10 @@ func TestActionsDoWhatTheySay(t *testing.T) {
 	rows := ports.RowsOf(h.Operator(http.MethodGet, "/api/v1/dead-letters?limit=2", ""), "dead_letters")
 	first, second := rows[0]["id"].(string), rows[1]["id"].(string)
 	secret := sub().Secret
+	h.Up.Streams["/quiet/0"] = fsm.StreamInfo{Exists: true, Tail: "0009"}
+	h.Change("quiet:%2Fquiet%2F0", func(c *fsm.Consumer) {
+		c.Links["/quiet/0"] = fsm.Link{Acked: "0009", Tail: "0009"}
+	})
 	h.Pass(time.Second)
 	ofOrders := url.Values{"subscription": {"orders"}}
 	for _, step := range []struct {
@@ -63,6 +67,13 @@ func TestActionsDoWhatTheySay(t *testing.T) {
 		{
 			"/subscriptions/orders/rotate-secret", nil, "signed with a new secret", "not shown again",
 			func() bool { return sub().Secret != secret },
+		},
+		{
+			"/subscriptions/quiet/rewind",
+			url.Values{"stream": {"/quiet/0"}, "to": {"0003"}},
+			"fenced off",
+			"has gone back",
+			func() bool { c, _ := h.Store.Lookup("quiet:%2Fquiet%2F0"); return c.Links["/quiet/0"].Acked == "0003" },
 		},
 		{
 			"/dead-letters/" + first + "/discard", nil, "cannot be replayed any more", "is discarded",
@@ -283,7 +294,7 @@ func TestAFormThatIsWrongDoesNothing(t *testing.T) {
 		says   string
 	}{
 		"/subscriptions/none/pause":   {nil, 404, "there is no subscription with this id"},
-		"/dead-letters/replay":        {nil, 400, "name a subscription"},
+		"/dead-letters/replay":        {nil, 400, "subscription is missing"},
 		"/dead-letters/dl_9_9/replay": {nil, 400, "no id of a dead letter"},
 		"/replays/cancel": {
 			url.Values{"subscription": {"none"}, "confirmed": {"yes"}}, 404, "no subscription",

@@ -176,6 +176,8 @@ func (f *Face) subscription(ctx context.Context, c echo.Context, p *page) (err e
 type consumerBody struct {
 	operator.ConsumerBody
 	Deliveries []operator.DeliveryBody
+	// Rewinds is true if it can be led back: it is not pushed the events.
+	Rewinds bool
 }
 
 func (f *Face) consumer(ctx context.Context, c echo.Context, p *page) (err error) {
@@ -188,7 +190,11 @@ func (f *Face) consumer(ctx context.Context, c echo.Context, p *page) (err error
 	}
 	query := url.Values{"subscription": {body.Subscription}, "stream": {body.Primary}}
 	deliveries, err := f.Operator.Deliveries(ctx, query, paging.Page{Limit: latest})
-	body.Deliveries = deliveries.Deliveries
+	if err != nil {
+		return err
+	}
+	sub, err := f.Operator.Control.Subscription(ctx, body.Subscription)
+	body.Deliveries, body.Rewinds = deliveries.Deliveries, sub.Mode == fsm.ModeWake
 	p.Body, p.Title = body, body.ID
 	return err
 }

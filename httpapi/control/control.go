@@ -24,6 +24,8 @@ type Upstream interface {
 	// error fsm.ErrOffset says that they are not such offsets of the stream, and fsm.ErrNoStream that there is no
 	// stream.
 	Locate(ctx context.Context, path string, from, to fsm.Offset) (fsm.Offset, error)
+	// Readable returns nil if the stream server shows what lies behind an offset. Its errors are those of Locate.
+	Readable(ctx context.Context, path string, at fsm.Offset) error
 }
 
 // Tester makes test deliveries.

@@ -40,14 +40,8 @@ func (s *Service) ReplaySpan(ctx context.Context, id, path string, from, to fsm.
 		return r, refusal.New(fsm.CodeInvalidRequest, "to: no event lies between these offsets")
 	}
 	end, err := s.Upstream.Locate(ctx, path, from, to)
-	switch {
-	case errors.Is(err, fsm.ErrOffset):
-		return r, refusal.New(fsm.CodeInvalidRequest, "from and to: %v", err)
-	case errors.Is(err, fsm.ErrNoStream):
-		return r, refusal.New(fsm.CodeReplayRefused, "the stream server has no such stream (any more)")
-	case err != nil:
-		return r, refusal.New(fsm.CodeUpstreamUnavailable,
-			"the stream server does not show where the offsets lie: %v", err)
+	if err != nil {
+		return r, unread("from and to", err)
 	}
 	span := fsm.ReplaySpan{From: from, To: end}
 	number, out, err := s.View.ReplaySpan(ctx, consumer.Ref(), consumer.Born, span)
@@ -72,6 +66,18 @@ func (s *Service) ReplaySpan(ctx context.Context, id, path string, from, to fsm.
 	return r, nil
 }
 
+// unread returns what a client is told if the stream server does not show what lies behind the offsets in some fields.
+func unread(fields string, err error) error {
+	switch {
+	case errors.Is(err, fsm.ErrOffset):
+		return refusal.New(fsm.CodeInvalidRequest, "%s: %v", fields, err)
+	case errors.Is(err, fsm.ErrNoStream):
+		return refusal.New(fsm.CodeReplayRefused, "the stream server has no such stream (any more)")
+	}
+	return refusal.New(fsm.CodeUpstreamUnavailable,
+		"the stream server does not show what lies behind the offset: %v", err)
+}
+
 // replayer returns the consumer of a stream whose events a subscription gets pushed.
 func (s *Service) replayer(ctx context.Context, id, path string) (fsm.Consumer, error) {
 	sub, err := s.Subscription(ctx, id)
@@ -80,9 +86,14 @@ func (s *Service) replayer(ctx context.Context, id, path string) (fsm.Consumer, 
 		return fsm.Consumer{}, err
 	case sub.Mode != fsm.ModePush:
 		return fsm.Consumer{}, refusal.New(fsm.CodeReplayRefused,
-			"the workers of this subscription read the stream themselves: only events that are pushed are replayed")
+			"the workers of this subscription read the stream themselves: rewind its consumer instead")
 	}
-	consumer, err := s.View.Consumer(ctx, fsm.ConsumerRef{ID: fsm.ConsumerID(id, path), Home: path})
+	return s.consumerOf(ctx, id, path)
+}
+
+// consumerOf returns the consumer that a subscription has for a stream.
+func (s *Service) consumerOf(ctx context.Context, id, path string) (fsm.Consumer, error) {
+	consumer, err := s.View.Consumer(ctx, fsm.RefOf(id, path))
 	if errors.Is(err, fsm.ErrNotFound) {
 		err = noConsumerOf(path)
 	}

@@ -87,6 +87,12 @@ type foundStore interface {
 	// RetryDelivery makes the transition RetryEndpoint, then Retry on one consumer of the subscription. It makes none
 	// if that consumer is in another wake. It says whether an attempt has waited.
 	RetryDelivery(ctx context.Context, sub fsm.Subscription, r fsm.DeliveryRef) (waited bool, err error)
+	// Rewind makes the transition Rewind on one consumer of the subscription. It returns what was acked before; empty
+	// if the call was repeated because its reply was lost. fsm.ErrNotFound says that the consumer is gone, or in
+	// quarantine. fsm.ErrNotBefore says that it has no such stream, or has acked nothing behind the offset.
+	Rewind(
+		ctx context.Context, sub fsm.Subscription, r fsm.ConsumerRef, path string, to fsm.Offset,
+	) (from fsm.Offset, o fsm.Outcome, err error)
 	// LoggedAttempts returns, for each of some places, the latest entries before it, the latest first. The largest
 	// number of entries for a place is most. A log is kept until its subscription is deleted.
 	LoggedAttempts(ctx context.Context, places []fsm.LogPlace, most int) ([][]fsm.LoggedAttempt, error)

@@ -159,25 +159,25 @@ func (f *Face) WhichLetters(get func(string) string) (w control.Letters, err err
 }
 
 // readWhichLetters reads the body of a request that changes dead letters or their replays, by the filters that it may
-// have. The body must name a subscription that exists, or that has left some.
+// have.
 func (f *Face) readWhichLetters(c echo.Context, known ...string) (w control.Letters, err error) {
-	o, err := f.Bodies.Fields(c, known...)
+	get, err := f.texts(c, known...)
 	if err != nil {
 		return w, err
 	}
-	said := map[string]string{}
-	for _, name := range known {
-		if said[name], _, err = web.Optional[string](o, name, "a text"); err != nil {
-			return w, err
-		}
+	return f.LettersToChange(get)
+}
+
+// LettersToChange reads which dead letters, or replays, a request changes. It must name a subscription that exists, or
+// that has left some.
+func (f *Face) LettersToChange(get func(string) string) (w control.Letters, err error) {
+	if get("subscription") == "" {
+		return w, missing("subscription", "a subscription id")
 	}
-	if _, err := web.Required[string](o, "subscription", "a subscription id"); err != nil {
+	if w, err = f.WhichLetters(get); err != nil {
 		return w, err
 	}
-	if w, err = f.WhichLetters(func(name string) string { return said[name] }); err != nil {
-		return w, err
-	}
-	if cursor := said["cursor"]; cursor != "" {
+	if cursor := get("cursor"); cursor != "" {
 		w.At, err = paging.ReadPlace(cursor, f.Control.View.Partitions())
 	}
 	w.At.Partition = max(w.At.Partition, w.First)

@@ -98,6 +98,7 @@ func (f *Face) Resources() []web.Resource {
 		{Route: one + "/consent", Role: web.RoleOperate, Methods: web.Post(onSubscription(f.askConsent))},
 		{Route: one + "/test", Role: web.RoleOperate, Methods: web.Post(onSubscription(f.testDelivery))},
 		{Route: one + "/replay", Role: web.RoleOperate, Methods: web.Post(f.replaySpan)},
+		{Route: one + "/rewind", Role: web.RoleOperate, Methods: web.Post(f.rewind)},
 		{Route: "/api/v1/replays", Role: web.RoleRead, Methods: list(pageOf(f.Replays), "subscription", "stream")},
 		{Route: "/api/v1/replays/cancel", Role: web.RoleOperate, Methods: web.Post(f.cancelReplays)},
 		{Route: "/api/v1/consumers", Role: web.RoleRead, Methods: list(pageOf(f.Consumers), "subscription", "state")},

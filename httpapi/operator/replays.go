@@ -9,8 +9,8 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"reveille/fsm"
+	"reveille/httpapi/control"
 	"reveille/httpapi/paging"
-	"reveille/httpapi/refusal"
 	"reveille/httpapi/web"
 )
 
@@ -57,36 +57,33 @@ type spanBody struct {
 func (f *Face) replaySpan(c echo.Context) error {
 	ctx, cancel := context.WithTimeout(c.Request().Context(), paging.Timeout)
 	defer cancel()
-	o, err := f.Bodies.Fields(c, "stream", "from", "to")
+	get, err := f.texts(c, "stream", "from", "to")
 	if err != nil {
 		return err
 	}
-	path, err := web.Required[string](o, "stream", "the path of a stream")
-	if err != nil {
-		return err
-	}
-	if path, err = fsm.CanonicalPath(path); err != nil {
-		return refusal.New(fsm.CodeInvalidPath, "stream: %v", err)
-	}
-	var bounds [2]fsm.Offset
-	for i, name := range []string{"from", "to"} {
-		text, named, err := web.Optional[string](o, name, `"-1" or an offset of the stream`)
-		switch {
-		case err != nil:
-			return err
-		case !named && name == "from":
-			return refusal.New(fsm.CodeInvalidRequest, `from is missing: it must be "-1" or an offset of the stream`)
-		case !named:
-			continue
-		}
-		if bounds[i], err = f.Offsets.ParseOffset(text); err != nil {
-			return refusal.New(fsm.CodeInvalidRequest, "%s: %v", name, err)
-		}
-	}
-	r, err := f.Control.ReplaySpan(ctx, c.Param("id"), path, bounds[0], bounds[1])
+	r, err := f.ReplaySpan(ctx, c.Param("id"), get)
 	return web.Answer(c, http.StatusAccepted, spanBody{
 		ID: r.ID, Subscription: r.Subscription, Stream: r.Stream, From: r.From.Value(), To: r.To.Value(),
 	}, err)
+}
+
+// ReplaySpan is control.Service.ReplaySpan by the fields of a request.
+func (f *Face) ReplaySpan(ctx context.Context, id string, get func(string) string) (r control.Replay, err error) {
+	path, err := streamIn(get, "stream")
+	if err != nil {
+		return r, err
+	}
+	from, err := f.offsetIn(get, "from")
+	if err != nil {
+		return r, err
+	}
+	var to fsm.Offset
+	if get("to") != "" {
+		if to, err = f.offsetIn(get, "to"); err != nil {
+			return r, err
+		}
+	}
+	return f.Control.ReplaySpan(ctx, id, path, from, to)
 }
 
 // QueueBody is the replay queue of a consumer.

@@ -42,7 +42,7 @@
 --     consumer.
 --     `replayed` is how many replays of the queue are over, none is 0.
 --     `letter` is the number of the dead letter that it left when it was given up (fsm.Consumer.Letter).
---     `since:<stream>` is its epoch when a stream that it is linked to was last deleted or made anew (fsm.Link).
+--     `since:<stream>` is its epoch when it last went back in a stream that it is linked to (fsm.Link).
 --     `since` is the latest of these, none is 0.
 --   `l:<consumer>`  hash  stream path -> acked offset.
 --   `s:<path>`  hash  the tail of a stream.
@@ -1441,6 +1441,23 @@ local function step_aside(c, retry_after, why, profile, span, to, within)
   return aside.id
 end
 
+-- go_back leads a link of a consumer back to an offset. What a worker of the present wake acks does not count any more.
+local function go_back(c, path, to)
+  links(c)[path].acked = to
+  c.since = c.epoch
+  redis.call('HSET', P .. 'c:' .. c.id, 'since:' .. path, int(c.epoch))
+  redis.call('HSET', P .. 'l:' .. c.id, path, to)
+end
+
+-- begin_again ends the wake of a consumer that has gone back. It begins another wake if work is pending.
+local function begin_again(c, cause)
+  if c.state == 'given_up' then revive(c) end
+  over(c, cause)
+  rest_idle(c)
+  came_idle(c)
+  wake_if_pending(c)
+end
+
 -- start_over makes a consumer start over in streams that were made anew or deleted (spec.Restart). If its
 -- primary was made anew, start_over replaces it by a new consumer, and returns that one. If its primary was deleted,
 -- start_over removes it and returns nil. The argument was is the old tail of its primary. If it is nil, the tail counts
@@ -1461,21 +1478,12 @@ local function start_over(c, made_anew, was)
   local fenced_off = false
   for path, l in pairs(links(c)) do
     if made_anew(path) then
-      l.acked = '-1'
-      c.since = c.epoch
-      redis.call('HSET', P .. 'c:' .. c.id, 'since:' .. path, int(c.epoch))
-      redis.call('HSET', P .. 'l:' .. c.id, path, '-1')
+      go_back(c, path, '-1')
       if c.state == 'given_up' then redis.call('HDEL', P .. 'c:' .. c.id, 'past:' .. path) end
       fenced_off = fenced_off or l.tail ~= ''
     end
   end
-  if fenced_off then
-    if c.state == 'given_up' then revive(c) end
-    over(c, 'restarted')
-    rest_idle(c)
-    came_idle(c)
-    wake_if_pending(c)
-  end
+  if fenced_off then begin_again(c, 'restarted') end
   save(c)
   return c
 end

@@ -112,14 +112,8 @@ func (c *Client) inside(ctx context.Context, path string, to fsm.Offset, shown s
 // look returns what a read from an offset shows. It makes sums if the read leads beyond the offset beyond, unless that
 // is empty.
 func (c *Client) look(ctx context.Context, path string, from, beyond fsm.Offset) (s stretch, err error) {
-	r, err := c.open(ctx, path, from)
-	var answer AnswerError
-	switch {
-	case errors.Is(err, ErrNotKept):
-		return s, fmt.Errorf("%w: the stream server does not keep %s any more", fsm.ErrOffset, from.Value())
-	case errors.As(err, &answer) && answer.Status == http.StatusBadRequest:
-		return s, fmt.Errorf("%w: the stream server refuses %s", fsm.ErrOffset, from.Value())
-	case err != nil:
+	r, err := c.openAt(ctx, path, from)
+	if err != nil {
 		return s, err
 	}
 	defer r.close()
@@ -137,4 +131,31 @@ func (c *Client) look(ctx context.Context, path string, from, beyond fsm.Offset)
 		return s, fmt.Errorf("GET: %w", err)
 	}
 	return s, nil
+}
+
+// openAt asks for what lies behind an offset that a client has named.
+func (c *Client) openAt(ctx context.Context, path string, at fsm.Offset) (*reading, error) {
+	r, err := c.open(ctx, path, at)
+	var answer AnswerError
+	switch {
+	case errors.Is(err, ErrNotKept), errors.Is(err, errGoneThere) && c.has(ctx, path):
+		return nil, fmt.Errorf("%w: the stream server does not keep %s any more", fsm.ErrOffset, at.Value())
+	case errors.As(err, &answer) && answer.Status == http.StatusBadRequest:
+		return nil, fmt.Errorf("%w: the stream server refuses %s", fsm.ErrOffset, at.Value())
+	}
+	return r, err
+}
+
+// Readable returns nil if the stream server shows what lies behind an offset. Otherwise it returns the errors that
+// Locate does. It reads no event.
+func (c *Client) Readable(ctx context.Context, path string, at fsm.Offset) error {
+	r, err := c.openAt(ctx, path, at)
+	if err != nil {
+		return err
+	}
+	defer r.close()
+	if r.from != at { // of a server that numbers its events, getKept has read from the start
+		return fmt.Errorf("%w: the stream server does not keep %s any more", fsm.ErrOffset, at.Value())
+	}
+	return nil
 }

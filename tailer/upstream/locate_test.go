@@ -219,8 +219,16 @@ func TestAnOffsetThatIsNoneIsNotLocated(t *testing.T) {
 			t.Errorf("%q to %q: %q, %v", tc.from, tc.to, end, err)
 		}
 	}
+	for at, want := range map[fsm.Offset]error{"-1": nil, "0003": nil, "0007": nil, "0003x": fsm.ErrOffset} {
+		if err := c.Readable(t.Context(), "/a", at); !errors.Is(err, want) {
+			t.Errorf("readable from %q: %v", at, err)
+		}
+	}
 	none := testClient(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotFound) }, "", nil)
 	if _, err := none.Locate(t.Context(), "/a", "-1", "0003"); !errors.Is(err, fsm.ErrNoStream) {
 		t.Errorf("of a stream that is not there: %v", err)
+	}
+	if err := none.Readable(t.Context(), "/a", "-1"); !errors.Is(err, fsm.ErrNoStream) {
+		t.Errorf("readable though it is not there: %v", err)
 	}
 }

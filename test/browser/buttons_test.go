@@ -61,6 +61,26 @@ func TestButtonsByEveryHand(t *testing.T) {
 				step{"l-" + letter, []string{"The endpoint refused the request"}},
 				step{"do-replay", []string{"are delivered again"}},
 			)
+			wakes := sub + "-wakes"
+			i.gateway.Create("/" + wakes + "/1")
+			i.gateway.Append("/"+wakes+"/1", `{}`)
+			i.subscribe(wakes, webhook, map[string]any{"mode": "wake", "retry": nil})
+			consumer := "/consumers/" + wakes + ":%2F" + wakes + "%2F1"
+			harness.Eventually(t, harness.Wait, "the stream has a consumer", func() error {
+				operator := harness.NewClient(t, i.rev.Operator)
+				res, err := operator.Try(t.Context(), http.MethodGet, "/api/v1"+consumer, "")
+				if err == nil && res.Status != http.StatusOK {
+					err = fmt.Errorf("status %d", res.Status)
+				}
+				return err
+			})
+			p.visit(consumer)
+			p.fill("rewind-to", "-1")
+			p.press("do-rewind")
+			p.must("cannot be led forward again", "/"+wakes+"/1", "-1")
+			p.press("confirm")
+			p.must("has gone back", "gets another wake")
+			p.clean(consumer)
 			harness.Eventually(t, harness.Wait, "the replay has failed, too", func() error {
 				if again := i.letters(sub); len(again) != 1 || again[0] == letter {
 					return fmt.Errorf("%q", again)

@@ -215,6 +215,18 @@ func (p *tab) press(id string) {
 	}
 }
 
+// fill types a text into the field with an ID.
+func (p *tab) fill(id, text string) {
+	p.t.Helper()
+	p.do(func(ctx context.Context, target *chromedp.Target) (v chromedp.Void, err error) {
+		focus := fmt.Sprintf(`document.getElementById(%q).focus()`, id)
+		if _, err = chromedp.Evaluate[any](focus)(ctx, target); err != nil {
+			return v, err
+		}
+		return chromedp.KeyEvent(text)(ctx, target)
+	})
+}
+
 // still has the page not refresh itself any more, so that nothing moves.
 const still = `
 	document.addEventListener("htmx:beforeRequest", (event) => event.preventDefault());

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -70,6 +71,8 @@ func newPastes(t *testing.T) *pastes {
 	w.gateway.Create("/orders/17")
 	w.from = w.gateway.Append("/orders/17", `{"n":1}`)
 	w.to = w.gateway.Append("/orders/17", `{"n":2}`)
+	w.gateway.Append("/agents/task-1", `{"n":1}`)
+	w.gateway.Append("/agents/task-1", `{"n":2}`)
 	w.subscribe()
 	w.handed = w.handOver(w.gateway, http.StatusAccepted,
 		`{"target_url":"`+w.receiver.URL+`","event_type":"push","payload":{}}`).ID
@@ -94,8 +97,12 @@ func newPastes(t *testing.T) *pastes {
 // subscribe makes the subscriptions that the pages speak of, unless they are there.
 func (w *pastes) subscribe() {
 	w.t.Helper()
-	for id, more := range map[string]string{"orders": ``, "billing": `,"format":"ojs"`} {
-		res := w.gateway.PutSubscription("/orders/17", id, `{"mode":"push","webhook":"`+w.receiver.URL+`"`+more+`}`)
+	for id, with := range map[string]struct{ path, webhook, more string }{
+		"orders":  {"/orders/17", w.receiver.URL, `,"mode":"push"`},
+		"billing": {"/orders/17", w.receiver.URL, `,"mode":"push","format":"ojs"`},
+		"drafts":  {"/agents/task-1", w.worker.URL, ``},
+	} {
+		res := w.gateway.PutSubscription(with.path, id, `{"webhook":"`+with.webhook+`"`+with.more+`}`)
 		if res.Status != http.StatusCreated && res.Status != http.StatusOK {
 			w.t.Fatalf("PUT of %s: %d %s", id, res.Status, res.Body)
 		}
@@ -105,7 +112,7 @@ func (w *pastes) subscribe() {
 			w.secret = sub.Secret
 		}
 		harness.Eventually(w.t, soon, "a consumer of "+id, func() error {
-			res := w.admin.Do(http.MethodGet, "/api/v1/consumers/"+id+":%2Forders%2F17", "")
+			res := w.admin.Do(http.MethodGet, "/api/v1/consumers/"+id+":"+url.PathEscape(with.path), "")
 			return harness.True(func() bool { return res.Status == http.StatusOK }, "%d %s", res.Status, res.Body)()
 		})
 	}

@@ -81,6 +81,19 @@ func (u *Upstream) Locate(_ context.Context, path string, from, to fsm.Offset) (
 	return from.At(end-max(start, 0), to), err
 }
 
+// Readable finds each offset that the stream has.
+func (u *Upstream) Readable(_ context.Context, path string, at fsm.Offset) error {
+	u.Mu.Lock()
+	defer u.Mu.Unlock()
+	switch info := u.Streams[path]; {
+	case !info.Exists:
+		return fsm.ErrNoStream
+	case at.After(info.Tail):
+		return fmt.Errorf("%w: the stream server refuses it", fsm.ErrOffset)
+	}
+	return nil
+}
+
 // ParseOffset implements fields.Offsets.
 func (u *Upstream) ParseOffset(s string) (fsm.Offset, error) { return fsm.ParseOffset(s) }
 

@@ -231,6 +231,22 @@ var brokenLink = harness.BrokenScript{
 	Old: "if not sure then", New: "if false then",
 }
 
+// brokenRewinds are about a consumer that is led back.
+var brokenRewinds = []harness.BrokenScript{
+	{
+		Name: "a rewind leads forward", File: "redisstore/lua/rewind.lua",
+		Old: "after(l.acked, to)", New: "l.acked ~= to",
+	},
+	{
+		Name: "a rewind fences nobody off", File: "redisstore/lua/rewind.lua",
+		Old: "begin_again(c, 'rewound')", New: "wake_if_pending(c)",
+	},
+	{
+		Name: "a rewound consumer is still stalled", File: "redisstore/lua/rewind.lua",
+		Old: "c.stalled = 0\n", New: "",
+	},
+}
+
 // brokenFailures are about when an attempt has failed whose request may be open.
 var brokenFailures = []harness.BrokenScript{
 	{
@@ -266,7 +282,7 @@ func TestHistoriesFindABrokenScript(t *testing.T) {
 		t.Fatal(err)
 	}
 	usual := slices.Concat([]harness.BrokenScript{{Name: "none"}, brokenLink}, brokenPushes, brokenFailures,
-		harness.BrokenScripts)
+		brokenRewinds, harness.BrokenScripts)
 	beside := []harness.BrokenScript{{Name: "none beside asides"}}
 	besides := slices.Concat(usual, beside, brokenAsides, brokenLetters, brokenOutbox)
 	for i, b := range slices.Concat(besides, []harness.BrokenScript{{Name: "none as much is lost"}}, brokenLost) {

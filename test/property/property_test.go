@@ -133,8 +133,8 @@ func TestScriptsDoWhatTheTransitionsSay(t *testing.T) {
 	steps, counted := 0, counts{}
 	defer func() {
 		t.Logf("%d steps, %d deliveries, %d looks at asides, %d consumers given up, %d of them by a last attempt, "+
-			"%d woken again", steps, counted.delivered, counted.asides, counted.givenUp, counted.lastOnes,
-			counted.madeAgain)
+			"%d woken again, %d rewound", steps, counted.delivered, counted.asides, counted.givenUp, counted.lastOnes,
+			counted.madeAgain, counted.rewound)
 	}()
 	rapid.Check(t, func(rt *rapid.T) {
 		aside := rapid.Bool().Draw(rt, "failed deliveries step aside")
@@ -273,6 +273,7 @@ func (h *history) drawKinds() (kinds []step) {
 		{"deleted", 1, h.deleted},
 		{"drop", 1, h.drop},
 		{"resume", 1, h.resume},
+		{"rewind", 1, h.rewind},
 		{"fail over", 1, h.failOver},
 		{"fails", 2, h.fails},
 		{"late", 1, h.late},
@@ -404,7 +405,7 @@ func (h *history) outcome(what string, got, want fsm.Outcome) {
 }
 
 // counts are how often histories came upon what they must come upon.
-type counts struct{ givenUp, madeAgain, lastOnes, delivered, asides int }
+type counts struct{ givenUp, madeAgain, lastOnes, delivered, asides, rewound int }
 
 // givenUp holds that no consumer is given up but by the failure of its last attempt (fsm.Profile), or of one that was
 // made past the limit (D9).

@@ -23,7 +23,7 @@ func (s *Store) ReplayDeadLetters(
 	err = s.do(ctx, func(t *tx) {
 		list, p := t.spanned(span, most), t.partitions[span.Partition]
 		for _, l := range list {
-			c, there := p.replayer(receiverOf(l))
+			c, there := p.standing(receiverOf(l))
 			switch {
 			case span.Stream != "" && receiverOf(l) != fsm.ConsumerID(span.Subscription, span.Stream):
 			case !there || !spec.Replays(c, l):
@@ -48,7 +48,7 @@ func (s *Store) ReplaySpan(
 ) (number int64, o fsm.Outcome, err error) {
 	err = s.call(ctx, func(t *tx) error {
 		p := t.home(r.Home)
-		c, there := p.replayer(r.ID)
+		c, there := p.standing(r.ID)
 		if !there || c.Born != born {
 			return fsm.ErrNotFound
 		}
@@ -119,8 +119,8 @@ func (s *Store) CancelReplays(ctx context.Context, r fsm.ConsumerRef) (n int, o 
 	return n, o, err
 }
 
-// replayer returns a consumer that may have something to replay.
-func (p *partition) replayer(id string) (fsm.Consumer, bool) {
+// standing returns a consumer, unless its subscription is deleted.
+func (p *partition) standing(id string) (fsm.Consumer, bool) {
 	c, there := p.consumers[id]
 	_, deleted := p.deleted[c.Generation]
 	return c, there && !deleted
@@ -139,7 +139,7 @@ func byNumber(a, b queued) int { return cmp.Compare(a.number, b.number) }
 
 // replayNext begins the first replay in a consumer's queue, unless one is under way.
 func (t *tx) replayNext(p *partition, id string, o *fsm.Outcome) {
-	c, there := p.replayer(id)
+	c, there := p.standing(id)
 	if !there || c.Replaying != 0 || len(p.replays[id]) == 0 {
 		return
 	}

@@ -288,6 +288,28 @@ func (s *Store) RetryDelivery(ctx context.Context, sub fsm.Subscription, r fsm.D
 	return waited, err
 }
 
+// Rewind implements control.Store.
+func (s *Store) Rewind(
+	ctx context.Context, sub fsm.Subscription, r fsm.ConsumerRef, path string, to fsm.Offset,
+) (from fsm.Offset, o fsm.Outcome, err error) {
+	err = s.call(ctx, func(t *tx) error {
+		p := t.home(r.Home)
+		c, there := p.standing(r.ID)
+		if !there || c.Generation != sub.Generation {
+			return fsm.ErrNotFound
+		}
+		was := c.Links[path].Acked
+		c, e, ok := spec.Rewind(c, t.env(p, c.ID), path, to)
+		if !ok {
+			return fsm.ErrNotBefore
+		}
+		from = was
+		t.put(p, c, e, &o)
+		return nil
+	}, "Rewind", sub.ID, r, path, to)
+	return from, o, err
+}
+
 // hasten makes a transition of a consumer that waits, unless it is in another wake.
 func (t *tx) hasten(r fsm.DeliveryRef, f func(fsm.Consumer, spec.Env) (fsm.Consumer, bool)) (waited bool) {
 	p := t.home(r.Consumer.Home)

@@ -1,0 +1,24 @@
+-- Has a consumer read a stream again, from an offset that lies before what is acked (spec.Rewind).
+-- ARGV[9] consumer  ARGV[10] generation  ARGV[11] path  ARGV[12] offset.
+-- Returns { what was done, what was acked before, outcome }. What was done is
+--    1  the consumer is rewound
+--    0  it has no such stream, or the offset does not lie before what is acked
+--   -1  it is gone, or in quarantine
+--   -2  nothing: this call has begun a wake of it, because a stream was made anew. Another call can rewind it.
+-- A repeated call does not know what was acked. O(links of the consumer).
+local c, path, to = load(ARGV[A]), ARGV[A + 2], ARGV[A + 3]
+if carried_out() then
+  repeated(c)
+  return reply({ 1, '', outcome() })
+end
+if not c or c.gen ~= ARGV[A + 1] or is_dead(c.gen) or is_quarantined(c.id) then return reply({ -1, '', outcome() }) end
+if begun[c.id] then return reply({ -2, '', outcome() }) end
+local l = links(c)[path]
+if not l or not after(l.acked, to) then return reply({ 0, '', outcome() }) end
+local was = l.acked
+go_back(c, path, to)
+c.stalled = 0
+begin_again(c, 'rewound')
+save(c)
+note_call()
+return reply({ 1, was, outcome() })
