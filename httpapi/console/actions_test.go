@@ -2,9 +2,11 @@ package console_test
 
 import (
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +14,7 @@ import (
 	"golang.org/x/net/html"
 
 	"reveille/fsm"
+	"reveille/fsm/spec/memstore"
 	"reveille/test/ports"
 )
 
@@ -203,6 +206,87 @@ func TestAButtonIsAboutWhatTheListShows(t *testing.T) {
 	target, fields = formOf(t, page, "all-replay")
 	if a := post(h, target, fields); !strings.Contains(a.Text, "62 dead letters are replayed") {
 		t.Errorf("%s: %s", target, text(parse(t, a.Text)))
+	}
+}
+
+// TestAListThatIsTooLongForOneRequestGoesOn holds that each request ends in time and says that there is more, that the
+// last one does not, and that what comes in between is not meant.
+func TestAListThatIsTooLongForOneRequestGoesOn(t *testing.T) {
+	const list = "/dead-letters?subscription=orders"
+	for _, c := range []struct{ button, call, says, next string }{
+		{"all-replay", "ReplayDeadLetters", " dead letters are replayed", "queued"},
+		{"all-discard", "DropDeadLetters", " dead letters are discarded", "discarded"},
+	} {
+		h := troubled(t)
+		h.Store.DB.SetHooks(memstore.Hooks{Before: func(call memstore.Call) error {
+			if call.Method == c.call {
+				h.Pass(11 * time.Second) // more than one request may take
+			}
+			return nil
+		}})
+		late := func() {
+			path := "/orders/1"
+			h.Store.DB.PutLetter(fsm.DeadLetter{
+				Subscription: "orders", Generation: h.Store.DB.Subscriptions()["orders"].Generation,
+				Consumer: fsm.ConsumerID("orders", path), Stream: path, From: fsm.Start, To: "0009", Within: "0009",
+				Events: 1, Reason: "status 400", DeadAt: h.Clock(),
+			})
+		}
+		h.Pass(time.Second)
+		target, fields := formOf(t, h.Operator(http.MethodGet, list, "").Text, c.button)
+		a := post(h, target, fields)
+		if c.button == "all-discard" {
+			target, fields = formOf(t, a.Text, "confirm")
+			a = post(h, target, fields)
+		}
+		done, requests := 0, 0
+		for {
+			n := 0
+			shown := strings.TrimSpace(text(parse(t, a.Text)))
+			for line := range strings.Lines(shown) {
+				if said, found := strings.CutSuffix(strings.TrimSpace(line), c.says+"."); found {
+					n, _ = strconv.Atoi(said)
+				}
+			}
+			done, requests = done+n, requests+1
+			if !strings.Contains(shown, "There was no time for all of them") {
+				break
+			}
+			if requests > 60 {
+				t.Fatalf("%s does not end", c.button)
+			}
+			late()
+			target, fields = formOf(t, a.Text, "more")
+			if fields.Get("subscription") != "orders" {
+				t.Errorf("%s goes on with %v", c.button, fields)
+			}
+			a = post(h, target, fields)
+		}
+		if done != 60 || requests < 2 {
+			t.Errorf("%s: %d letters in %d requests", c.button, done, requests)
+		}
+		// The operator API says the same.
+		h = troubled(t)
+		h.Store.DB.SetHooks(memstore.Hooks{Before: func(call memstore.Call) error {
+			if call.Method == c.call {
+				h.Pass(11 * time.Second)
+			}
+			return nil
+		}})
+		done, requests = 0, 0
+		for cursor := ""; requests == 0 || cursor != ""; requests++ {
+			body := fmt.Sprintf(`{"subscription":"orders","cursor":%q}`, cursor)
+			a := h.Operator(http.MethodPost, "/api/v1"+strings.TrimSuffix(target, "?"), body)
+			n, _ := a.Body[c.next].(float64)
+			cursor, _ = a.Body["next"].(string)
+			if done += int(n); a.Status >= 300 || requests > 60 {
+				t.Fatalf("%d %s", a.Status, a.Text)
+			}
+			late()
+		}
+		if done != 60 || requests < 2 {
+			t.Errorf("%s: %d letters in %d requests of the API", target, done, requests)
+		}
 	}
 }
 

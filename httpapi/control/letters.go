@@ -166,7 +166,7 @@ type letterWork struct {
 	fromTheEnd bool
 }
 
-// work works through the dead letters that there are now.
+// work works through the dead letters that there are now, or were when the request began that it goes on with.
 func (s *Service) work(
 	ctx context.Context, which Letters, work letterWork,
 ) (sum fsm.LetterWork, next string, err error) {
@@ -178,11 +178,18 @@ func (s *Service) work(
 	if err := s.hasLetters(ctx, which.Subscription, counts); err != nil {
 		return sum, "", err
 	}
+	// Letters that come meanwhile are not among them, nor those that came since the request that this one goes on with.
+	last := which.At.Through
+	for _, c := range counts {
+		if which.At.Through == 0 {
+			last = max(last, c.Last)
+		}
+	}
 	for at := which.At; at.Partition <= which.Last; at = (paging.Place{Partition: at.Partition + 1}) {
-		// Letters that come meanwhile are not among them.
-		through := counts[at.Partition].Last
+		through := min(last, counts[at.Partition].Last)
 		for looked := 1; looked > 0 && counts[at.Partition].Of[which.Subscription] > 0; {
 			if s.Clock().Sub(began) > workTimeout {
+				at.Through = last
 				return sum, at.String(), nil
 			}
 			span := which.span(at, through)

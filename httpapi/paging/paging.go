@@ -38,6 +38,8 @@ type Place struct {
 	After string `json:"a,omitempty"`
 	// Seq is the last watched stream that was shown.
 	Seq int64 `json:"q,omitempty"`
+	// Through is the number of the last dead letter that a request is about, which goes on from here.
+	Through int64 `json:"t,omitempty"`
 }
 
 // String returns the cursor.
