@@ -2,10 +2,12 @@ package main
 
 import (
 	"cmp"
+	"flag"
 	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"io"
 	"io/fs"
 	"maps"
 	"path"
@@ -225,6 +227,96 @@ func farPages(pages map[string]string) (problems []string) {
 const errorsPage = "httpapi/ERRORS.md"
 
 var errorRow = regexp.MustCompile("(?m)^\\| `([A-Z_]+)` \\| (\\d{3}) \\|")
+
+// TestTheGuideOfTheNightAnswersSixteenQuestions holds that each question of an operator has a place on the page and a
+// command that exists.
+func TestTheGuideOfTheNightAnswersSixteenQuestions(t *testing.T) {
+	page := markdown(t, project())["cmd/reveille/OPERATING.md"]
+	if n := len(nightRows(page)); n != 16 {
+		t.Errorf("the table has %d questions", n)
+	}
+	for _, problem := range badNights(page) {
+		t.Error(problem)
+	}
+}
+
+func TestAQuestionWithoutAnswerIsFound(t *testing.T) {
+	page := nightHeading + "\n\n| question | page | command |\n| --- | --- | --- |\n" +
+		"| Good? | Overview | `reveille status` |\n| Again? | Overview | the same |\n" +
+		"| Empty? | | `reveille status` |\n| None? | Overview | - |\n" +
+		"| Unknown? | Overview | `reveille stauts` |\n" +
+		"| Flag? | Overview | `reveille consumers --sub ID` |\n" +
+		"| Much? | Overview | `reveille status ID` |\n| Little? | Overview | `reveille pause` |\n" +
+		"| Short? | Overview |\n\n## Other\n\n| Elsewhere? | | |\n"
+	want := []string{
+		"Empty?: a cell is empty", "None?: - is no command", "Unknown?: stauts is no command",
+		"Flag?: flag provided but not defined: -sub", "Much?: status takes other arguments",
+		"Little?: pause takes other arguments", "Short?: a cell is empty",
+	}
+	if got := badNights(page); !slices.Equal(got, want) {
+		t.Errorf("found %q, want %q", got, want)
+	}
+}
+
+const nightHeading = "## At three in the morning"
+
+// nightRows are the rows of the table of questions.
+func nightRows(page string) (rows [][]string) {
+	_, section, _ := strings.Cut(page, nightHeading+"\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	for line := range strings.Lines(section) {
+		line = strings.TrimSpace(line)
+		if cells, isRow := strings.CutPrefix(line, "| "); isRow && !strings.HasPrefix(line, "| question |") &&
+			!strings.HasPrefix(line, "| --- |") {
+			row := strings.Split(strings.TrimSuffix(cells, "|"), "|")
+			for i := range row {
+				row[i] = strings.TrimSpace(row[i])
+			}
+			rows = append(rows, row)
+		}
+	}
+	return rows
+}
+
+// badNights says which questions have no answer.
+func badNights(page string) (problems []string) {
+	for _, row := range nightRows(page) {
+		if len(row) != 3 || slices.Contains(row, "") {
+			problems = append(problems, row[0]+": a cell is empty")
+		} else if err := wrongCommand(row[2]); err != nil && row[2] != "the same" {
+			problems = append(problems, fmt.Sprintf("%s: %v", row[0], err))
+		}
+	}
+	return problems
+}
+
+// wrongCommand says what is wrong with a command that a page shows.
+func wrongCommand(shown string) error {
+	words := strings.Fields(strings.Trim(shown, "`"))
+	if len(words) < 2 || words[0] != "reveille" {
+		return fmt.Errorf("%s is no command", shown)
+	}
+	i := slices.IndexFunc(commands, func(c command) bool { return c.name == words[1] })
+	if i < 0 {
+		return fmt.Errorf("%s is no command", words[1])
+	}
+	f := flag.NewFlagSet(words[1], flag.ContinueOnError)
+	f.SetOutput(io.Discard)
+	commands[i].flags(&cli{}, f)
+	arguments := 0
+	for words = words[2:]; len(words) > 0; {
+		if err := f.Parse(words); err != nil {
+			return err
+		}
+		if words = f.Args(); len(words) > 0 {
+			arguments, words = arguments+1, words[1:]
+		}
+	}
+	if arguments < commands[i].least || commands[i].most >= 0 && arguments > commands[i].most {
+		return fmt.Errorf("%s takes other arguments", commands[i].name)
+	}
+	return nil
+}
 
 func TestEveryErrorCodeIsExplainedWithItsStatus(t *testing.T) {
 	explained := map[fsm.Code]int{}
