@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -17,9 +18,11 @@ const evil = `"'><script>alert(1)</script><img src=x onerror=alert(2)>`
 
 // installation is a real one: Redis, a stream server, Reveille.
 type installation struct {
-	t       testing.TB
-	rev     *harness.Reveille
-	gateway *harness.Client
+	t testing.TB
+	// settings are those of rev.
+	settings map[string]string
+	rev      *harness.Reveille
+	gateway  *harness.Client
 }
 
 func install(t testing.TB, settings map[string]string) *installation {
@@ -29,16 +32,14 @@ func install(t testing.TB, settings map[string]string) *installation {
 		"REVEILLE_REDIS_URL":    harness.StartRedis(t).URL,
 		"REVEILLE_DELIVERY_LOG": "all",
 	}
-	for key, value := range settings {
-		env[key] = value
-	}
+	maps.Copy(env, settings)
 	rev := harness.StartReveille(t, env)
-	return &installation{t: t, rev: rev, gateway: harness.NewClient(t, rev.URL)}
+	return &installation{t: t, settings: env, rev: rev, gateway: harness.NewClient(t, rev.URL)}
 }
 
 // of is the installation, for a part of a test.
 func (i *installation) of(t testing.TB) *installation {
-	return &installation{t: t, rev: i.rev, gateway: harness.NewClient(t, i.rev.URL)}
+	return &installation{t: t, settings: i.settings, rev: i.rev, gateway: harness.NewClient(t, i.rev.URL)}
 }
 
 // subscribe makes a subscription to /ID/* and the stream /ID/1. What fails once waits for hours.

@@ -1,6 +1,7 @@
 package browser
 
 import (
+	"maps"
 	"net/http"
 	"strings"
 	"testing"
@@ -41,4 +42,44 @@ func TestABrowserSendsTheTokenThatItWasGiven(t *testing.T) {
 	p.press("do-pause")
 	p.must("orders is paused")
 	p.clean("with the admin token")
+}
+
+// TestAnOpenPageSaysThatItsTokenIsNotValidAnyMore holds that a page keeps what it shows then, asks for no password, and
+// says what to do.
+func TestAnOpenPageSaysThatItsTokenIsNotValidAnyMore(t *testing.T) {
+	t.Parallel()
+	const before, after = "the-token-before-the-change", "the-token-after-the-change"
+	i := install(t, map[string]string{"REVEILLE_ADMIN_TOKEN": before})
+	i.subscribe("orders", harness.NewReceiver(t).URL, nil)
+	p := open(t, i.rev.Operator, screen, mouse)
+	with := func(token string) string { return strings.Replace(p.origin, "://", "://me:"+token+"@", 1) }
+	p.do(chromedp.Navigate(with(before)))
+	p.visit("/subscriptions/orders")
+	p.must("✓ ok", "it refreshes every")
+	p.complained() // of the token in the first address
+
+	i.rev.Kill()
+	settings := maps.Clone(i.settings)
+	maps.Copy(settings, map[string]string{
+		"REVEILLE_ADMIN_TOKEN": after, "REVEILLE_LISTEN_ADDR": strings.TrimPrefix(i.rev.URL, "http://"),
+		"REVEILLE_OPERATOR_ADDR": strings.TrimPrefix(i.rev.Operator, "http://"),
+	})
+	next := harness.NewReveille(t, settings)
+	next.URL, next.Operator = i.rev.URL, i.rev.Operator
+	next.Start()
+	p.await("Not refreshed: your token is not valid any more: load the page again.")
+	p.must("✓ ok")
+	for _, text := range p.complained() {
+		if !strings.Contains(text, "net::ERR_") && !strings.Contains(text, "status of 401") &&
+			!strings.Contains(text, "status of 503") && !strings.Contains(text, "writes error to the console") {
+			t.Errorf("before it is loaded again: %s", text)
+		}
+	}
+
+	p.do(chromedp.Navigate(with(after)))
+	p.visit("/subscriptions/orders")
+	p.must("✓ ok", "it refreshes every")
+	if told := value[string](p, `document.getElementById("told").textContent`); told != "" {
+		t.Errorf("with the new token, it says %q", told)
+	}
 }
