@@ -46,9 +46,7 @@ func (i *installation) of(t testing.TB) *installation {
 func (i *installation) subscribe(id, webhook string, more map[string]any) harness.Subscription {
 	i.t.Helper()
 	want := map[string]any{"mode": "push", "webhook": webhook, "retry": map[string]any{"schedule": []string{"10h"}}}
-	for key, value := range more {
-		want[key] = value
-	}
+	maps.Copy(want, more)
 	body, err := json.Marshal(want)
 	if err != nil {
 		i.t.Fatal(err)

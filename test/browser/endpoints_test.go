@@ -132,9 +132,11 @@ func hangsLater(w http.ResponseWriter, r *http.Request) {
 	<-r.Context().Done()
 }
 
-// slow answers when nobody waits any more.
+// slow says at once that it works on it, and answers when nobody waits any more.
 func slow(w http.ResponseWriter, r *http.Request) {
-	hangs(w, r)
+	_, _ = io.Copy(io.Discard, r.Body)
+	w.WriteHeader(http.StatusProcessing)
+	<-r.Context().Done()
 	w.WriteHeader(http.StatusNoContent)
 }
 

@@ -16,7 +16,7 @@ import (
 type failure struct {
 	name string
 	// endpoint starts it.
-	endpoint func(i *installation, name string) *endpoint
+	endpoint func(i *installation) *endpoint
 	// overview, reason and advice are what the overview, and then the attempt, say.
 	overview, reason, advice string
 	// mend is what is done elsewhere, beside mending the endpoint, and button what is then pressed.
@@ -31,8 +31,8 @@ const (
 )
 
 // served starts an endpoint that fails with an answer.
-func served(fail http.HandlerFunc) func(*installation, string) *endpoint {
-	return func(i *installation, _ string) *endpoint {
+func served(fail http.HandlerFunc) func(*installation) *endpoint {
+	return func(i *installation) *endpoint {
 		e := newEndpoint(i.t, fail)
 		e.serve("127.0.0.1:0")
 		return e
@@ -42,8 +42,8 @@ func served(fail http.HandlerFunc) func(*installation, string) *endpoint {
 // failures are the ways in which endpoints fail.
 func failures(t *testing.T, trusted *harness.CA) []failure {
 	t.Helper()
-	of := func(before *tls.Config) func(*installation, string) *endpoint {
-		return func(i *installation, _ string) *endpoint {
+	of := func(before *tls.Config) func(*installation) *endpoint {
+		return func(i *installation) *endpoint {
 			e := newEndpoint(i.t, nil)
 			e.before, e.after = before, trusted.ServerTLS()
 			e.serve("127.0.0.1:0")
@@ -54,7 +54,7 @@ func failures(t *testing.T, trusted *harness.CA) []failure {
 		return &tls.Config{Certificates: []tls.Certificate{trusted.Certificate(t, change)}}
 	}
 	return []failure{
-		{"refused", func(i *installation, _ string) *endpoint {
+		{"refused", func(i *installation) *endpoint {
 			e := newEndpoint(i.t, nil)
 			e.URL = fmt.Sprintf("http://127.0.0.1:%d", harness.FreePort(i.t))
 			return e
@@ -65,7 +65,7 @@ func failures(t *testing.T, trusted *harness.CA) []failure {
 			"reset", served(resets),
 			"failing", "closed", "Check that the endpoint runs", nil, retry,
 		},
-		{"dns", func(i *installation, _ string) *endpoint {
+		{"dns", func(i *installation) *endpoint {
 			e := newEndpoint(i.t, nil)
 			e.URL = "http://no-such-host.invalid/"
 			return e
@@ -94,7 +94,7 @@ func failures(t *testing.T, trusted *harness.CA) []failure {
 			"s302", served(status(302)),
 			"refusing", "status 302", "the address that the endpoint redirects to", nil, replay,
 		},
-		{rotated, func(i *installation, _ string) *endpoint {
+		{rotated, func(i *installation) *endpoint {
 			e := newEndpoint(i.t, nil)
 			e.serve("127.0.0.1:0")
 			return e
@@ -118,7 +118,7 @@ func TestEndpointsAreMendedInFourClicks(t *testing.T) {
 	for _, f := range failures(t, trusted) {
 		t.Run(f.name, func(t *testing.T) {
 			i, p := i.of(t), p.of(t)
-			e := f.endpoint(i, f.name)
+			e := f.endpoint(i)
 			timeout := "1m"
 			if strings.HasPrefix(f.reason, "no answer") {
 				timeout = "5s"
@@ -145,7 +145,7 @@ func TestEndpointsAreMendedInFourClicks(t *testing.T) {
 			p.press("w-" + f.name)
 			p.await(f.advice) // of the delivery log, which is written a little later
 			p.must(f.overview, f.reason)
-			p.press(p.first("d-" + f.name + "-"))
+			p.press(value[string](p, fmt.Sprintf("document.querySelector('[id^=%q]').id", "d-"+f.name+"-")))
 			p.must(f.reason, f.advice)
 			if code, isStatus := strings.CutPrefix(f.reason, "status "); isStatus {
 				p.must("this endpoint answers " + code)

@@ -269,12 +269,6 @@ func (p *tab) key(ctx context.Context, target *chromedp.Target, id string) error
 	return errors.New("the tab key does not come to it")
 }
 
-// first returns the ID of the first element whose ID begins so, and "" if there is none.
-func (p *tab) first(prefix string) string {
-	p.t.Helper()
-	return value[string](p, fmt.Sprintf(`(document.querySelector('[id^=%q]') || {id: ""}).id`, prefix))
-}
-
 // axe returns the source of what looks for barriers to people with disabilities.
 var axe = sync.OnceValues(func() (string, error) {
 	if err := harness.NodeModules(context.Background(), "test/browser", func() {}); err != nil {
