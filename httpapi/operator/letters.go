@@ -161,7 +161,7 @@ func (f *Face) WhichLetters(get func(string) string) (w control.Letters, err err
 // readWhichLetters reads the body of a request that changes dead letters or their replays, by the filters that it may
 // have.
 func (f *Face) readWhichLetters(c echo.Context, known ...string) (w control.Letters, err error) {
-	get, err := f.texts(c, known...)
+	get, err := f.texts(c, true, known...)
 	if err != nil {
 		return w, err
 	}

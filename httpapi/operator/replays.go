@@ -57,7 +57,7 @@ type spanBody struct {
 func (f *Face) replaySpan(c echo.Context) error {
 	ctx, cancel := context.WithTimeout(c.Request().Context(), paging.Timeout)
 	defer cancel()
-	get, err := f.texts(c, "stream", "from", "to")
+	get, err := f.texts(c, false, "stream", "from", "to")
 	if err != nil {
 		return err
 	}

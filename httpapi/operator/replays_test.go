@@ -37,6 +37,7 @@ func TestOperatorReplaysSpans(t *testing.T) {
 		`{"from":"-1"}`:                               "stream",
 		`{"stream":"/s/0"}`:                           "from",
 		`{"stream":"/s/0","from":"a b"}`:              "from",
+		`{"stream":"/s/0","from":"-1","to":""}`:       "to is empty",
 		`{"stream":"/s/0","from":"-1","to":"now"}`:    "to",
 		`{"stream":"/s/0","from":"0009"}`:             "no event lies between",
 		`{"stream":"/s/0","from":"0005","to":"0003"}`: "no event lies between",

@@ -25,7 +25,7 @@ type rewoundBody struct {
 func (f *Face) rewind(c echo.Context) error {
 	ctx, cancel := context.WithTimeout(c.Request().Context(), paging.Timeout)
 	defer cancel()
-	get, err := f.texts(c, "stream", "consumer_of", "to")
+	get, err := f.texts(c, false, "stream", "consumer_of", "to")
 	if err != nil {
 		return err
 	}

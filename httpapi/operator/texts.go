@@ -8,9 +8,9 @@ import (
 	"reveille/httpapi/web"
 )
 
-// texts reads a body whose fields are all texts, and not empty. The function get returns each of them; "" if it is
-// missing.
-func (f *Face) texts(c echo.Context, known ...string) (get func(name string) string, err error) {
+// texts reads a body whose fields are all texts. The function get returns each of them; "" if it is missing. Texts may
+// be empty only if that is said.
+func (f *Face) texts(c echo.Context, empty bool, known ...string) (get func(name string) string, err error) {
 	o, err := f.Bodies.Fields(c, known...)
 	if err != nil {
 		return nil, err
@@ -21,7 +21,7 @@ func (f *Face) texts(c echo.Context, known ...string) (get func(name string) str
 		switch {
 		case err != nil:
 			return nil, err
-		case named && text == "":
+		case named && text == "" && !empty:
 			return nil, refusal.New(fsm.CodeInvalidRequest, "%s is empty", name)
 		}
 		said[name] = text
