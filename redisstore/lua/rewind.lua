@@ -4,7 +4,8 @@
 --    1  the consumer is rewound
 --    0  it has no such stream, or the offset does not lie before what is acked
 --   -1  it is gone, or in quarantine
---   -2  nothing: this call has begun a wake of it, because a stream was made anew. Another call can rewind it.
+--   -2  nothing: this call, or this call before its reply was lost, has begun a wake of it, because a stream was made
+--       anew. Another call can rewind it.
 -- A repeated call does not know what was acked. O(links of the consumer).
 local c, path, to = load(ARGV[A]), ARGV[A + 2], ARGV[A + 3]
 if carried_out() then
@@ -12,7 +13,7 @@ if carried_out() then
   return reply({ 1, '', outcome() })
 end
 if not c or c.gen ~= ARGV[A + 1] or is_dead(c.gen) or is_quarantined(c.id) then return reply({ -1, '', outcome() }) end
-if begun[c.id] then return reply({ -2, '', outcome() }) end
+if begun[c.id] or repeated(c) then return reply({ -2, '', outcome() }) end
 local l = links(c)[path]
 if not l or not after(l.acked, to) then return reply({ 0, '', outcome() }) end
 local was = l.acked
