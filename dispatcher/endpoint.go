@@ -106,6 +106,9 @@ func (a *attempt) refused() bool {
 func (d *Dispatcher) tellEndpoint(ctx context.Context, a *attempt) error {
 	store, v := d.cfg.Store, a.verdict
 	e, now, trouble := store.Endpoints().Get(a.delivery.Generation)
+	if (a.failed || a.refused()) && v.Class.OfEndpoint() && a.sub.Disables(e.Since, now) {
+		d.disable(ctx, a.sub, e.Since)
+	}
 	f := fsm.EndpointFailure{Probe: a.probe, Refused: a.refused(), Shown: !a.kind.spares, Reason: v.Reason}
 	switch {
 	case v.Result.OK() && (!trouble || e.Since.IsZero() && e.AskedToWait(now)):
@@ -146,6 +149,19 @@ func (d *Dispatcher) tellEndpoint(ctx context.Context, a *attempt) error {
 		return store.ReturnProbe(ctx, a.sub, a.probe, a.sent)
 	}
 	return nil
+}
+
+// disable pauses a subscription whose endpoint has failed for too long. If that is not stored, the next failure will.
+func (d *Dispatcher) disable(ctx context.Context, sub fsm.Subscription, since time.Time) {
+	ctx, cancel := context.WithTimeout(ctx, reportTimeout/4)
+	defer cancel()
+	switch err := d.cfg.Store.DisableSubscription(ctx, sub); {
+	case err == nil:
+		d.log.Warn("a subscription was paused: its endpoint has failed for the disable_after of the subscription",
+			zap.String("subscription", sub.ID), zap.Time("since", since), zap.Duration("after", sub.DisableAfter))
+	case !errors.Is(err, fsm.ErrNotFound):
+		d.noteStore(err)
+	}
 }
 
 // releaseHeld attempts at once the deliveries that wait for an endpoint, as a reason to wait has ended. Deliveries that

@@ -3,6 +3,7 @@ package dispatcher
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -115,6 +116,63 @@ func TestAPauseHoldsForWhatIsBeingRead(t *testing.T) {
 		p.resume(t, p.sub.ID)
 		if pass(time.Second); p.consumer(waits[0]).State != fsm.Idle {
 			t.Errorf("the endpoint is not probed: %+v", p.consumer(waits[0]))
+		}
+	})
+}
+
+// TestASubscriptionWhoseEndpointFailsForLongIsPaused holds that it is paused by a failure that comes so long after the
+// first one, without a 2xx in between, and that its deliveries wait. A resumption begins the time anew.
+func TestASubscriptionWhoseEndpointFailsForLongIsPaused(t *testing.T) {
+	patient := func(s *fsm.Subscription) {
+		s.DisableAfter, s.Retry = time.Hour, slices.Repeat([]time.Duration{10 * time.Minute}, 100)
+	}
+	inPushTime(t, patient, func(p *pushed) {
+		now := func() fsm.Subscription {
+			t.Helper()
+			if err := p.store.RefreshCatalog(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			sub, _ := p.store.Catalog().Get(p.sub.ID)
+			return sub
+		}
+		fail := func() { p.hook.answers(answersWith(http.StatusServiceUnavailable)) }
+		fail()
+		p.event("/s/1")
+		pass(55 * time.Minute)
+		if now().Paused {
+			t.Fatal("it is paused before its time")
+		}
+		p.hook.answers(answersWith(http.StatusOK))
+		pass(10 * time.Minute)
+		fail()
+		p.event("/s/2")
+		pass(55 * time.Minute)
+		if now().Paused {
+			t.Fatal("what failed before a 2xx counts")
+		}
+		pass(20 * time.Minute)
+		if sub := now(); !sub.Paused || !sub.Disabled || p.logged("was paused: its endpoint has failed") != 1 {
+			t.Fatalf("it is %+v", sub)
+		}
+		had := p.hook.requests()
+		pass(24 * time.Hour)
+		if n := p.hook.requests() - had; n != 0 {
+			t.Errorf("%d requests came while it was paused", n)
+		}
+		p.resume(t, p.sub.ID)
+		pass(55 * time.Minute)
+		if sub := now(); sub.Paused || p.hook.requests() == had {
+			t.Errorf("once it is resumed, %d requests came, and it is %+v", p.hook.requests()-had, sub)
+		}
+		pass(30 * time.Minute)
+		if sub := now(); !sub.Disabled {
+			t.Errorf("it fails for an hour again, and is %+v", sub)
+		}
+		p.hook.answers(answersWith(http.StatusOK))
+		p.resume(t, p.sub.ID)
+		pass(time.Minute)
+		if c := p.consumer("/s/2"); c.State != fsm.Idle || now().Paused {
+			t.Errorf("in the end the consumer is %+v", c)
 		}
 	})
 }

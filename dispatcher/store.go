@@ -33,6 +33,8 @@ type Store interface {
 	// RetireSubscription notes that the endpoint of a subscription has answered 410. Another Generation or Webhook is
 	// fsm.ErrNotFound.
 	RetireSubscription(ctx context.Context, sub fsm.Subscription) error
+	// DisableSubscription pauses a subscription whose endpoint has failed for its DisableAfter (DisabledAs).
+	DisableSubscription(ctx context.Context, sub fsm.Subscription) error
 }
 
 // DeliveryStore drives the deliveries.

@@ -37,6 +37,7 @@ var Fields = []Field{
 	field("ordering", func(s *Subscription) *Ordering { return &s.Ordering }, equal, "", OrderingStream),
 	field("timeout", func(s *Subscription) *time.Duration { return &s.Timeout }, equal, 0, PushTimeout),
 	field("retry", func(s *Subscription) *[]time.Duration { return &s.Retry }, slices.Equal, nil, PushRetry),
+	field("disable_after", func(s *Subscription) *time.Duration { return &s.DisableAfter }, equal, 0, 0),
 	field("rate", func(s *Subscription) *int { return &s.Rate }, equal, 0, 0),
 	field("headers", func(s *Subscription) *map[string]string { return &s.Headers }, maps.Equal, nil, nil),
 	field("authorization", func(s *Subscription) *Authorization { return &s.Authorization }, equal,

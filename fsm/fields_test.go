@@ -10,7 +10,7 @@ import (
 // state has what no PUT asks for. A PUT is not compared by it.
 var state = []string{
 	"ID", "Generation", "Owner", "Secret", "Previous.Secret", "Previous.Until", "CreatedAt", "Version", "Revision",
-	"Told", "Paused", "PausedAt", "Retired",
+	"Told", "Paused", "Disabled", "PausedAt", "Retired", "OpenedAt",
 	"Consent.State", "Consent.Origin", "Consent.Webhook", "Consent.Rate", "Consent.ByCallback", "Consent.AskedAt",
 	"Consent.Until", "Consent.Failures", "Consent.Reason", "Consent.Key", "Consent.KeyUntil",
 }

@@ -46,6 +46,9 @@ type Subscription struct {
 	// the last one. Each delay varies by up to RetryVariance either way. In ModeWake it may be empty. Then the schedule
 	// of the webhook spec applies, and failures are given up after a time.
 	Retry []time.Duration
+	// DisableAfter is how long its endpoint may fail, without a 2xx in between, until the subscription is Disabled; 0
+	// for ever.
+	DisableAfter time.Duration
 	// Rate is how many requests a minute it gets at most, up to MaxRate; 0 for no limit of its own.
 	Rate int
 	// Headers are sent with each delivery. Their values may be secrets, so they are never shown.
@@ -64,13 +67,18 @@ type Subscription struct {
 	// Told is true once a client other than the creator knows that the subscription exists. That client has asked for
 	// the same again or has changed it, while the creator may still wait for an answer.
 	Told bool
-	// Paused is true while an operator has paused its deliveries: no attempt begins. It is no part of the
-	// configuration.
+	// Paused is true while its deliveries are paused: no attempt begins. It is no part of the configuration.
 	Paused bool
+	// Disabled is true while it is Paused because its endpoint has failed for DisableAfter. Otherwise an operator has
+	// paused it.
+	Disabled bool
 	// PausedAt is when it was Paused; zero if it is not Paused, or if that time was not noted.
 	PausedAt time.Time
 	// Retired is true if the endpoint has answered 410, until the subscription is resumed.
 	Retired bool
+	// OpenedAt is when it was resumed last, or got another webhook; zero for never. What failed before that does not
+	// count for DisableAfter.
+	OpenedAt time.Time
 	// Consent is what the endpoint has said about deliveries. It is no part of the configuration. Another webhook makes
 	// it void.
 	Consent Consent
@@ -164,8 +172,8 @@ func (s Subscription) Equal(o Subscription) bool {
 	return same && s.ID == o.ID && s.Generation == o.Generation && s.Owner == o.Owner && s.Secret == o.Secret &&
 		s.Previous.Secret == o.Previous.Secret && s.Previous.Until.Equal(o.Previous.Until) &&
 		s.CreatedAt.Equal(o.CreatedAt) && s.Version == o.Version && s.Revision == o.Revision && s.Told == o.Told &&
-		s.Paused == o.Paused && s.PausedAt.Equal(o.PausedAt) && s.Retired == o.Retired &&
-		s.Consent.Equal(o.Consent)
+		s.Paused == o.Paused && s.Disabled == o.Disabled && s.PausedAt.Equal(o.PausedAt) && s.Retired == o.Retired &&
+		s.OpenedAt.Equal(o.OpenedAt) && s.Consent.Equal(o.Consent)
 }
 
 // Stopped says whether nothing is delivered until the subscription is resumed.
@@ -178,8 +186,32 @@ func (s Subscription) MayHaveResumed() bool {
 
 // Resumed is the subscription once it is resumed.
 func (s Subscription) Resumed() Subscription {
-	s.Paused, s.Retired = false, false
+	s.Paused, s.Disabled, s.Retired = false, false, false
 	return s
+}
+
+// Disables says whether the endpoint, which fails again now, has failed for so long that the subscription is paused.
+// The argument since is when it first failed after its last 2xx.
+func (s Subscription) Disables(since, now time.Time) bool {
+	if since.IsZero() || s.DisableAfter == 0 {
+		return false
+	}
+	if s.OpenedAt.After(since) {
+		since = s.OpenedAt
+	}
+	return now.Sub(since) >= s.DisableAfter
+}
+
+// DisabledAs returns the subscription once it is Disabled, which was decided by an earlier form of it. It is
+// ErrNotFound if this one is another subscription, is stopped, was resumed since, or has another webhook or
+// DisableAfter.
+func (s Subscription) DisabledAs(was Subscription) (Subscription, error) {
+	if s.Generation != was.Generation || s.Stopped() || s.Webhook != was.Webhook || !s.OpenedAt.Equal(was.OpenedAt) ||
+		s.DisableAfter != was.DisableAfter {
+		return s, ErrNotFound
+	}
+	s.Paused, s.Disabled = true, true
+	return s, nil
 }
 
 // ConsentAsOf has no consent that was given for another webhook. The argument was is the subscription before the
@@ -191,8 +223,19 @@ func (s Subscription) ConsentAsOf(was Subscription) Subscription {
 	return s
 }
 
-// PausedAsOf notes since when the subscription is paused. The argument was is the subscription before the change.
+// Reopens says whether a change opens the subscription, or its pause begins or ends. Such a change needs the time. The
+// argument was is the subscription before the change.
+func (s Subscription) Reopens(was Subscription) bool {
+	return s.Paused != was.Paused || s.Stopped() != was.Stopped() || s.Webhook != was.Webhook
+}
+
+// PausedAsOf notes since when the subscription is paused, or open. The argument was is the subscription before the
+// change.
 func (s Subscription) PausedAsOf(now time.Time, was Subscription) Subscription {
+	if was.Stopped() && !s.Stopped() || s.Webhook != was.Webhook {
+		s.OpenedAt = now.Truncate(time.Millisecond) // as it is stored
+	}
+	s.Disabled = s.Disabled && s.Paused
 	switch {
 	case !s.Paused:
 		s.PausedAt = time.Time{}

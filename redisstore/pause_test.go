@@ -74,6 +74,103 @@ func TestAPauseIsStoredAndEndsWithAResumption(t *testing.T) {
 	}
 }
 
+// TestASubscriptionIsDisabledOnlyAsItWasDecided holds of both stores that a failure disables the subscription that it
+// was decided of, until that is resumed. A resumption and another webhook open it anew.
+func TestASubscriptionIsDisabledOnlyAsItWasDecided(t *testing.T) {
+	t.Parallel()
+	for name, replicas := range bothStores(t) {
+		t.Run(name, func(t *testing.T) {
+			ctx, one, two := t.Context(), replicas[0], replicas[1]
+			asked := subscription("s")
+			asked.DisableAfter = time.Hour
+			sub, _, err := one.CreateSubscription(ctx, asked)
+			if err != nil {
+				t.Fatal(err)
+			}
+			now := func() fsm.Subscription {
+				t.Helper()
+				if err := two.RefreshCatalog(ctx); err != nil {
+					t.Fatal(err)
+				}
+				sub, _ := two.Catalog().Get("s")
+				return sub
+			}
+			disable := func(sub fsm.Subscription, want error) {
+				t.Helper()
+				if err := one.DisableSubscription(ctx, sub); !errors.Is(err, want) {
+					t.Errorf("%v, want %v", err, want)
+				}
+			}
+			resume := func() {
+				t.Helper()
+				if _, _, err := two.ResumeSubscription(ctx, "s"); err != nil {
+					t.Error(err)
+				}
+			}
+			for _, change := range []func(*fsm.Subscription){
+				func(s *fsm.Subscription) { s.Generation = "earlier" },
+				func(s *fsm.Subscription) { s.Webhook = "https://example.com/before" },
+				func(s *fsm.Subscription) { s.OpenedAt = s.OpenedAt.Add(time.Hour) },
+				func(s *fsm.Subscription) { s.DisableAfter = time.Minute },
+				func(s *fsm.Subscription) { s.ID = "gone" },
+			} {
+				other := sub
+				change(&other)
+				disable(other, fsm.ErrNotFound)
+			}
+			if is := now(); is.Stopped() || !is.OpenedAt.IsZero() {
+				t.Errorf("it is %+v", is)
+			}
+			disable(sub, nil)
+			disable(sub, fsm.ErrNotFound)
+			if is := now(); !is.Paused || !is.Disabled || is.PausedAt.IsZero() {
+				t.Errorf("once it is disabled, it is %+v", is)
+			}
+			resume()
+			resumed := now()
+			if resumed.Stopped() || resumed.Disabled || resumed.OpenedAt.IsZero() {
+				t.Errorf("once it is resumed, it is %+v", resumed)
+			}
+			disable(sub, fsm.ErrNotFound) // a failure of before
+			for _, change := range []func(*fsm.Subscription){
+				func(s *fsm.Subscription) { s.Webhook = "https://example.com/another" },
+				func(s *fsm.Subscription) { s.Description = "the same otherwise" },
+			} {
+				was := now()
+				later(replicas)
+				is, err := two.ChangeSubscription(ctx, "s", func(s fsm.Subscription) (fsm.Subscription, error) {
+					change(&s)
+					return s, nil
+				})
+				if err != nil || is.OpenedAt.Equal(was.OpenedAt) != (is.Webhook == was.Webhook) {
+					t.Errorf("open since %s, it is changed to %+v, %v", was.OpenedAt, is, err)
+				}
+			}
+			opened := now().OpenedAt
+			later(replicas)
+			if err := one.RetireSubscription(ctx, now()); err != nil {
+				t.Error(err)
+			}
+			disable(now(), fsm.ErrNotFound)
+			resume()
+			if is := now(); !is.OpenedAt.After(opened) || is.Disabled {
+				t.Errorf("resumed after a 410, it is %+v", is)
+			}
+		})
+	}
+}
+
+// later has time pass for two stores: an hour for those with a clock of their own, otherwise as little as they note.
+func later(replicas [2]eitherStore) {
+	for _, r := range replicas {
+		if w, own := r.(*world); own {
+			w.now = w.now.Add(time.Hour)
+		} else {
+			time.Sleep(2 * time.Millisecond)
+		}
+	}
+}
+
 // TestASubscriptionIsRetiredUntilItIsResumed holds of both stores. An answer to an earlier subscription or webhook does
 // not retire it. Another webhook does not resume it.
 func TestASubscriptionIsRetiredUntilItIsResumed(t *testing.T) {

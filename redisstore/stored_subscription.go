@@ -29,9 +29,10 @@ type storedSubscription struct {
 	TypePath    string                 `json:"type_path"`
 	Filter      map[string][]fsm.Value `json:"filter"`
 	Ordering    fsm.Ordering           `json:"ordering"`
-	Timeout     int64                  `json:"timeout"` // milliseconds
-	Retry       []int64                `json:"retry"`   // milliseconds
-	Rate        int                    `json:"rate"`    // requests a minute; 0 for any
+	Timeout     int64                  `json:"timeout"`       // milliseconds
+	Retry       []int64                `json:"retry"`         // milliseconds
+	Disable     int64                  `json:"disable_after"` // milliseconds; 0 for never
+	Rate        int                    `json:"rate"`          // requests a minute; 0 for any
 	Headers     map[string]string      `json:"headers"`
 	Auth        string                 `json:"authorization"`
 	AuthQuery   string                 `json:"authorization_query"`
@@ -44,7 +45,9 @@ type storedSubscription struct {
 	Told     bool  `json:"told,omitempty"`
 	Paused   bool  `json:"paused"`
 	PausedAt int64 `json:"paused_at"` // milliseconds
+	Disabled bool  `json:"disabled"`
 	Retired  bool  `json:"retired"`
+	OpenedAt int64 `json:"opened_at"` // milliseconds
 	// Consent is null if it was never asked for.
 	Consent *storedConsent `json:"consent"`
 }
@@ -98,7 +101,8 @@ func encodeSubscription(s fsm.Subscription, was string) (string, error) {
 		Previous: s.Previous.Secret, Until: untilMillis(s.Previous),
 		Auth: s.Authorization.Secret, AuthQuery: s.Authorization.Query,
 		Metadata: s.Metadata, CreatedAt: s.CreatedAt.UnixMicro(), Version: s.Version, Revision: s.Revision,
-		Told: s.Told, Paused: s.Paused, PausedAt: millisOf(s.PausedAt), Retired: s.Retired,
+		Told: s.Told, Paused: s.Paused, PausedAt: millisOf(s.PausedAt), Disabled: s.Disabled, Retired: s.Retired,
+		OpenedAt: millisOf(s.OpenedAt), Disable: s.DisableAfter.Milliseconds(),
 		Consent: storeConsent(s.Consent),
 	})
 	if err == nil && was != "" {
@@ -135,7 +139,8 @@ func decodeSubscription(s string) (fsm.Subscription, error) {
 		Retry:  ofMillis(r.Retry), Rate: r.Rate, Headers: r.Headers,
 		Authorization: fsm.Authorization{Query: r.AuthQuery, Secret: r.Auth},
 		Metadata:      r.Metadata, CreatedAt: time.UnixMicro(r.CreatedAt), Version: r.Version,
-		Revision: r.Revision, Told: r.Told, Paused: r.Paused, PausedAt: moment(r.PausedAt), Retired: r.Retired,
+		Revision: r.Revision, Told: r.Told, Paused: r.Paused, PausedAt: moment(r.PausedAt), Disabled: r.Disabled,
+		Retired: r.Retired, OpenedAt: moment(r.OpenedAt), DisableAfter: time.Duration(r.Disable) * time.Millisecond,
 		Consent: r.Consent.read(),
 	}.WithDefaults(), nil // missing fields get the defaults of the mode
 }

@@ -21,7 +21,7 @@ func TestTheRecordHasEveryFieldOfASubscription(t *testing.T) {
 		Ordering: fsm.OrderingNone, Timeout: time.Second, Retry: []time.Duration{time.Minute}, Rate: 7,
 		Headers: map[string]string{"X-A": "1"}, Authorization: fsm.Authorization{Query: "q", Secret: "hush"},
 		Metadata: map[string]string{"k": "v"}, CreatedAt: now, Version: 1, Revision: 2, Told: true, Paused: true,
-		PausedAt: now, Retired: true,
+		PausedAt: now, Disabled: true, Retired: true, OpenedAt: now, DisableAfter: time.Hour,
 		Consent: fsm.Consent{
 			State: fsm.ConsentGranted, Origin: "a.example", Webhook: "h", Rate: 1, ByCallback: true, AskedAt: now,
 			Until: now, Failures: 1, Reason: "r", Key: "k", KeyUntil: now,

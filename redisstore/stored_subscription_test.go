@@ -39,7 +39,8 @@ func TestASubscriptionIsStoredWithHowItIsDelivered(t *testing.T) {
 		"batch": 0.0, "ordering": "", "timeout": 0.0, "retry": nil, "headers": nil, "metadata": nil,
 		"events": nil, "type_path": "", "filter": nil,
 		"authorization": "", "authorization_query": "", "created_at": float64(w.now.UnixMicro()),
-		"paused": false, "paused_at": 0.0, "retired": false, "rate": 0.0, "consent": nil,
+		"paused": false, "paused_at": 0.0, "disabled": false, "retired": false, "opened_at": 0.0, "disable_after": 0.0,
+		"rate": 0.0, "consent": nil,
 	}
 	if !maps.Equal(stored, want) {
 		t.Errorf("stored is %v, want %v", stored, want)

@@ -116,6 +116,14 @@ func (s *Store) RetireSubscription(ctx context.Context, sub fsm.Subscription) er
 	return err
 }
 
+// DisableSubscription implements dispatcher.Store.
+func (s *Store) DisableSubscription(ctx context.Context, sub fsm.Subscription) error {
+	_, err := s.changeAt(ctx, sub.ID, func(now fsm.Subscription, _ clock) (fsm.Subscription, error) {
+		return now.DisabledAs(sub)
+	})
+	return err
+}
+
 // clock returns the time. It asks Redis in the first call only.
 type clock = func() (time.Time, error)
 
@@ -143,7 +151,7 @@ func (s *Store) changeAt(
 		if next = next.ConsentAsOf(was); next.Equal(was) {
 			return was, nil
 		}
-		if next.Previous.Secret != "" || next.Paused != was.Paused {
+		if next.Previous.Secret != "" || next.Reopens(was) {
 			now, err := clock()
 			if err != nil {
 				return fsm.Subscription{}, err

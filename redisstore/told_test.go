@@ -23,6 +23,7 @@ type eitherStore interface {
 		ctx context.Context, sub fsm.Subscription, change func(was fsm.Consent, now time.Time) (fsm.Consent, error),
 	) (fsm.Subscription, error)
 	RetireSubscription(ctx context.Context, sub fsm.Subscription) error
+	DisableSubscription(ctx context.Context, sub fsm.Subscription) error
 	ResumeSubscription(ctx context.Context, id string) (n int, o fsm.Outcome, err error)
 	RotateSecret(ctx context.Context, id string, r fsm.Rotation) (fsm.Subscription, error)
 	DeleteSubscription(ctx context.Context, id string) error

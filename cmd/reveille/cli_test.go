@@ -623,11 +623,11 @@ orders is paused, with 7 consumers
 			"subscriptions that are paused", "subscriptions", "GET /api/v1/subscriptions?limit=100",
 			`{"subscriptions":[{"subscription_id":"a","condition":"paused","paused":true},
 			{"subscription_id":"b","condition":"down","paused":true},
-			{"subscription_id":"c","condition":"failing","paused":true},
+			{"subscription_id":"c","condition":"failing","paused":true,"disabled":true},
 			{"subscription_id":"d","condition":"asked_to_wait"}]}`, `
 SUBSCRIPTION  CONSUMERS  CONDITION
 b             0          paused by operator, down
-c             0          paused by operator, failing
+c             0          paused by Reveille, failing
 d             0          asked to wait
 a             0          paused by operator
 `,

@@ -33,6 +33,7 @@ type shownSubscription struct {
 	Description string                       `json:"description"`
 	CreatedAt   time.Time                    `json:"created_at"`
 	Paused      bool                         `json:"paused"`
+	Disabled    bool                         `json:"disabled"`
 	PausedSince time.Time                    `json:"paused_since"`
 	Consent     *shownConsent                `json:"consent"`
 	Backfill    *struct {
@@ -103,11 +104,15 @@ func conditionOf(s shownSubscription) string {
 	if n := s.States[s.Condition]; n > 0 {
 		condition = fmt.Sprint(n, " ", condition)
 	}
+	by := "paused by operator"
+	if s.Disabled {
+		by = "paused by Reveille"
+	}
 	switch {
 	case s.Paused && (s.Condition == "ok" || s.Condition == "paused"):
-		return "paused by operator"
+		return by
 	case s.Paused:
-		return "paused by operator, " + condition
+		return by + ", " + condition
 	}
 	return condition
 }

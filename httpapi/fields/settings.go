@@ -20,6 +20,12 @@ const (
 	maxTimeout = 60 * time.Second
 )
 
+// The bounds of a subscription's disable_after.
+const (
+	minDisableAfter = time.Minute
+	maxDisableAfter = 90 * 24 * time.Hour
+)
+
 // oneOf reads a field that is one of several words; the first is the default.
 func oneOf[T ~string](o web.Object, name string, known []T) (T, error) {
 	want := quotedList(known)
@@ -116,6 +122,11 @@ func (Reader) readOrdering(o web.Object) (setting, error) {
 func (Reader) readTimeout(o web.Object) (setting, error) {
 	timeout, _, err := readDuration(o, "timeout", minTimeout, maxTimeout)
 	return always(func(sub *fsm.Subscription) { sub.Timeout = timeout }), err
+}
+
+func (Reader) readDisableAfter(o web.Object) (setting, error) {
+	after, _, err := readDuration(o, "disable_after", minDisableAfter, maxDisableAfter)
+	return always(func(sub *fsm.Subscription) { sub.DisableAfter = after }), err
 }
 
 // readDuration reads a field that may be absent or null: named is then false.

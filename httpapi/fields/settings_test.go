@@ -104,6 +104,11 @@ func TestASubscriptionIsStoredAndShownWithItsSettings(t *testing.T) {
 			"," + push + `"batch":1000,"ordering":"stream","timeout":"1m",` + patient,
 		},
 		{
+			"a time after which it is disabled", `,"mode":"push","disable_after":"72h"`,
+			fsm.Subscription{Mode: fsm.ModePush, DisableAfter: 72 * time.Hour},
+			"," + push + once + patient + `,"disable_after":"72h"`,
+		},
+		{
 			"the least of all", `,"mode":"push","batch":1,"timeout":"5s","retry":{"schedule":["1s"]}`,
 			fsm.Subscription{Mode: fsm.ModePush, Timeout: 5 * time.Second, Retry: seconds(1)},
 			"," + push + `"batch":1,"ordering":"stream","timeout":"5s","retry":{"schedule":["1s"]}`,
@@ -438,6 +443,10 @@ func TestARefusedSettingIsNamedAndChangesNothing(t *testing.T) {
 		`"ojs" for "mode":"push"`
 	type refused struct{ field, says string }
 	both := []refused{ // whatever the mode
+		{`"disable_after":60`, `disable_after must be a duration from "1m" to "2160h"`},
+		{`"disable_after":"3d"`, `disable_after must be a duration from "1m" to "2160h"`},
+		{`"disable_after":"59s"`, `disable_after must be a duration from "1m" to "2160h"`},
+		{`"disable_after":"2161h"`, `disable_after must be a duration from "1m" to "2160h"`},
 		{`"start":7`, start},
 		{`"start":""`, start + ": not an offset: it is empty"},
 		{`"start":"a b"`, start + ": not an offset: byte 1"},

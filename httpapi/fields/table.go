@@ -46,6 +46,7 @@ var codecs = map[string]codec{
 	"ordering":      {true, Reader.readOrdering, asIs},
 	"timeout":       {true, Reader.readTimeout, func(v any) any { return durationText(v.(time.Duration)) }},
 	"retry":         {false, Reader.readRetry, showRetry},
+	"disable_after": {false, Reader.readDisableAfter, func(v any) any { return durationText(v.(time.Duration)) }},
 	"rate":          {false, Reader.readRate, asIs},
 	"headers":       {false, Reader.readHeaders, showHeaders},
 	"authorization": {false, Reader.readAuthorization, showAuthorization},

@@ -10,7 +10,9 @@ import (
 )
 
 // notShown are the fields that may hold a secret, or that an operator does not need.
-var notShown = []string{"webhook", "signature", "batch", "timeout", "retry", "headers", "authorization", "metadata"}
+var notShown = []string{
+	"webhook", "signature", "batch", "timeout", "retry", "disable_after", "headers", "authorization", "metadata",
+}
 
 func TestEveryFieldIsEitherShownToAnOperatorOrNot(t *testing.T) {
 	var shown []string

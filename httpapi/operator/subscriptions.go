@@ -60,10 +60,12 @@ type SubscriptionBody struct {
 	// DeadLetters counts the deliveries that are not tried again.
 	DeadLetters int `json:"dead_letters,omitempty"`
 	// Condition is the worst of the consumers and the endpoint: "retired", "down", "refusing", "asked_to_wait",
-	// "failing", "ok". "paused" stands for "ok" while an operator has paused the subscription.
+	// "failing", "ok". "paused" stands for "ok" while the subscription is paused.
 	Condition fsm.Condition `json:"condition"`
-	// Paused is true until an operator resumes the subscription.
+	// Paused is true until an operator resumes the subscription. Disabled is true if Reveille has paused it, because
+	// its endpoint has failed for DisableAfter.
 	Paused      bool       `json:"paused,omitempty"`
+	Disabled    bool       `json:"disabled,omitempty"`
 	PausedSince *time.Time `json:"paused_since,omitempty"`
 	retired     bool
 	// Consent is left out if no endpoint is asked for it.
@@ -89,7 +91,7 @@ func subscriptionBodyOf(sub fsm.Subscription, backfills map[string]fsm.Backfill)
 		Rate:   sub.Rate,
 		Events: sub.Filter.Events, TypePath: sub.Filter.TypePath, Filter: sub.Filter.Values,
 		Description: sub.Description, CreatedAt: sub.CreatedAt.UTC(),
-		Paused: sub.Paused, PausedSince: web.Time(sub.PausedAt), retired: sub.Retired,
+		Paused: sub.Paused, Disabled: sub.Disabled, PausedSince: web.Time(sub.PausedAt), retired: sub.Retired,
 	}
 	if sub.Mode == fsm.ModePush {
 		b.Format = sub.Format

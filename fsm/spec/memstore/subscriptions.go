@@ -112,6 +112,21 @@ func (s *Store) RetireSubscription(ctx context.Context, sub fsm.Subscription) er
 	}, "RetireSubscription", sub)
 }
 
+// DisableSubscription implements dispatcher.Store.
+func (s *Store) DisableSubscription(ctx context.Context, sub fsm.Subscription) error {
+	return s.call(ctx, func(t *tx) error {
+		there, known := t.subs[sub.ID]
+		if !known {
+			return fsm.ErrNotFound
+		}
+		next, err := there.DisabledAs(sub)
+		if err == nil {
+			t.change(there, next)
+		}
+		return err
+	}, "DisableSubscription", sub)
+}
+
 // RotateSecret implements control.Store.
 func (s *Store) RotateSecret(ctx context.Context, id string, r fsm.Rotation) (stored fsm.Subscription, err error) {
 	err = s.call(ctx, func(t *tx) error {
