@@ -308,7 +308,19 @@ const (
 // hexadecimal digits that name the target.
 func OutboxSubscription(target string) string { return "outbox." + target }
 
-var outboxSubscription = regexp.MustCompile(`^outbox\.[0-9a-f]{24}$`)
+// NoticeSubscription returns the ID of the subscription that brings an operator's webhook its notices, from the 24
+// hexadecimal digits that name their stream.
+func NoticeSubscription(stream string) string { return noticeSubscriptions + stream }
 
-// IsOutboxSubscription says whether an ID is one that OutboxSubscription returns. Clients cannot use it.
-func IsOutboxSubscription(id string) bool { return outboxSubscription.MatchString(id) }
+const noticeSubscriptions = "notices."
+
+var ownSubscription = regexp.MustCompile(`^(outbox|notices)\.[0-9a-f]{24}$`)
+
+// IsOwnSubscription says whether an ID is one that OutboxSubscription or NoticeSubscription returns. Clients cannot use
+// it.
+func IsOwnSubscription(id string) bool { return ownSubscription.MatchString(id) }
+
+// IsNoticeSubscription says whether an ID is one that NoticeSubscription returns.
+func IsNoticeSubscription(id string) bool {
+	return IsOwnSubscription(id) && strings.HasPrefix(id, noticeSubscriptions)
+}

@@ -33,3 +33,14 @@ const (
 	// StreamServerNotSeen: the server has not shown yet that it is a stream server.
 	StreamServerNotSeen StreamServerState = "not_seen"
 )
+
+// Trouble is what is noted of a trouble that operators are told of.
+type Trouble struct {
+	// Since is when it began, as far as is known.
+	Since time.Time
+	// Told is true once operators were told.
+	Told bool
+}
+
+// MaxTroubles bounds the troubles of subscriptions that are noted.
+const MaxTroubles = 10_000

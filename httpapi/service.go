@@ -104,6 +104,8 @@ type Config struct {
 	OutboxRoll time.Duration
 	// OutboxServer writes and reads these streams. Required with Outbox.
 	OutboxServer control.OutboxServer
+	// Notices tell operators what goes wrong; nil for none. New sets their Control and Writes.
+	Notices *control.Notices
 	// DeliveryLog is which attempts the delivery log has: the deliveries of Open Job Spec are read from it. Empty is
 	// fsm.LogOff.
 	DeliveryLog fsm.DeliveryLog
@@ -217,6 +219,9 @@ func New(cfg Config) (*Service, error) {
 			Control: s.control, Store: cfg.Store, Server: cfg.OutboxServer, Writes: cfg.Streams, Root: cfg.Outbox,
 			Roll: cmp.Or(cfg.OutboxRoll, DefaultOutboxRoll),
 		}
+	}
+	if cfg.Notices != nil {
+		cfg.Notices.Control, cfg.Notices.Writes = s.control, cfg.Streams
 	}
 	s.table = s.resources()
 	s.api, s.operator = s.newAPI(), s.newOperator()

@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"strconv"
 	"sync"
@@ -23,6 +24,9 @@ const (
 	beats = 6
 	// clockTolerance is how far the clocks of a replica and of Redis may differ before the replica logs a warning.
 	clockTolerance = 30 * time.Second
+	// rememberLost is how long a replica remembers another one that was lost, so that operators can be told although
+	// they cannot be told at once.
+	rememberLost = 24 * time.Hour
 )
 
 // replicas keeps this replica in the replica set and leases its share of the partitions. Rendezvous hashing spreads the
@@ -52,7 +56,9 @@ type replicas struct {
 	// places lapse.
 	silent map[string]time.Time
 	cutOff bool
-	owned  map[int]bool
+	// lost are the replicas that were lost within rememberLost and have not come back, and since when they were silent.
+	lost  map[string]time.Time
+	owned map[int]bool
 	// bases are the bases of the partitions' epochs. If a base rises, Redis may have lost its latest changes.
 	bases map[int]int64
 	// wrongTime is true while the clocks differ by more than clockTolerance.
@@ -64,7 +70,7 @@ type replicas struct {
 func newReplicas(s *Store, id string) *replicas {
 	r := &replicas{
 		s: s, id: id, beatNow: bell.New(), owned: map[int]bool{}, bases: map[int]int64{},
-		silent: map[string]time.Time{},
+		silent: map[string]time.Time{}, lost: map[string]time.Time{},
 	}
 	r.resigning, r.beginToResign = context.WithCancel(context.Background())
 	return r
@@ -172,6 +178,9 @@ func (r *replicas) noteSet(set replicaSet) {
 			zap.Strings("joined", joined), zap.Strings("left", left), zap.Strings("silent", silent),
 			zap.Strings("back", back))
 	}
+	for _, id := range live {
+		delete(r.lost, id)
+	}
 	r.live = live
 	r.count.Store(int64(len(live)))
 	r.s.alone.Store(len(live) == 1)
@@ -180,11 +189,13 @@ func (r *replicas) noteSet(set replicaSet) {
 
 // noteLost reports replicas that were silent for the length of a lease although Redis answers.
 func (r *replicas) noteLost(now time.Time) {
+	maps.DeleteFunc(r.lost, func(_ string, since time.Time) bool { return now.Sub(since) > rememberLost })
 	for id, since := range r.silent {
 		if now.Sub(since) < r.s.opts.Lease {
 			continue
 		}
 		delete(r.silent, id)
+		r.lost[id] = since
 		r.s.metrics.replicasLost.Inc()
 		r.s.opts.Logger.Warn("a replica was lost: it did not say that it stops, and does not come back",
 			zap.String("replica", id), zap.Duration("silent_for", now.Sub(since)))

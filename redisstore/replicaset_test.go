@@ -43,6 +43,9 @@ func TestAReplicaThatIsLostIsToldFromOneThatStops(t *testing.T) {
 			{1.9, "a b", "", "back b"},
 			{9, "a b", "", ""},
 		},
+		"one that was lost is forgotten after a day": {
+			{0, "a b", "", "joined a b"}, {1, "a", "", "silent b"}, {2, "a", "", "lost b"}, {24*60 + 2, "a", "", ""},
+		},
 		"one that comes back after it was lost has joined": {
 			{0, "a b", "", "joined a b"},
 			{1, "a", "", "silent b"},
@@ -80,6 +83,7 @@ func TestAReplicaThatIsLostIsToldFromOneThatStops(t *testing.T) {
 			const lease = time.Minute
 			s := New(nil, Options{Partitions: 1, Logger: zap.New(core), Lease: lease})
 			r, began, lost := newReplicas(s, "a"), time.Now(), 0
+			remembered := map[string]bool{}
 			for _, h := range steps {
 				if h.live == "" {
 					r.cutOff = true
@@ -90,9 +94,24 @@ func TestAReplicaThatIsLostIsToldFromOneThatStops(t *testing.T) {
 				if said := saidOf(logs.TakeAll()); said != h.says {
 					t.Errorf("after %g leases it says %q, want %q", h.at, said, h.says)
 				}
-				if strings.HasPrefix(h.says, "lost") {
+				if id, is := strings.CutPrefix(h.says, "lost "); is {
 					lost++
+					remembered[id] = true
 				}
+				for _, id := range strings.Fields(h.live) {
+					delete(remembered, id)
+				}
+				if time.Duration(h.at)*lease > rememberLost {
+					clear(remembered)
+				}
+				for id := range remembered {
+					if _, is := r.lost[id]; !is || len(r.lost) != len(remembered) {
+						t.Errorf("after %g leases it remembers %v, want %v", h.at, r.lost, remembered)
+					}
+				}
+			}
+			if len(r.lost) != len(remembered) {
+				t.Errorf("in the end it remembers %v, want %v", r.lost, remembered)
 			}
 			if n := testutil.ToFloat64(s.metrics.replicasLost); n != float64(lost) {
 				t.Errorf("%g are counted as lost, want %d", n, lost)

@@ -4,7 +4,10 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -78,4 +81,59 @@ func (s *Store) Replicas(ctx context.Context) (all []fsm.ReplicaStatus, unowned 
 	}
 	slices.SortFunc(all, func(a, b fsm.ReplicaStatus) int { return cmp.Compare(a.ID, b.ID) })
 	return all, unowned, nil
+}
+
+// OtherReplicas implements control.NoticeStore.
+func (s *Store) OtherReplicas() (live []string, lost map[string]time.Time) {
+	s.replicas.mu.Lock()
+	defer s.replicas.mu.Unlock()
+	return slices.Clone(s.replicas.live), maps.Clone(s.replicas.lost)
+}
+
+// Leads implements control.NoticeStore.
+func (s *Store) Leads(ctx context.Context) (bool, error) {
+	owner, err := s.rdb.Get(ctx, s.keys.lease(0)).Result()
+	return owner == s.opts.ReplicaID, wrap(err)
+}
+
+// Troubles implements control.NoticeStore. No transition depends on what is noted, so no script uses it.
+func (s *Store) Troubles(ctx context.Context) (map[string]fsm.Trouble, error) {
+	all, err := s.rdb.HGetAll(ctx, s.keys.troubles()).Result()
+	if err != nil {
+		return nil, wrap(err)
+	}
+	troubles := make(map[string]fsm.Trouble, len(all))
+	for key, text := range all {
+		millis, told, _ := strings.Cut(text, " ")
+		since, _ := strconv.ParseInt(millis, 10, 64) // what cannot be read begins anew
+		troubles[key] = fsm.Trouble{Since: moment(since), Told: told == "told"}
+	}
+	return troubles, nil
+}
+
+// NoteTroubles implements control.NoticeStore.
+func (s *Store) NoteTroubles(ctx context.Context, begun, noted map[string]fsm.Trouble, over []string) error {
+	pipe := s.rdb.TxPipeline()
+	if len(over) > 0 {
+		pipe.HDel(ctx, s.keys.troubles(), over...)
+	}
+	for key, t := range begun {
+		pipe.HSetNX(ctx, s.keys.troubles(), key, troubleText(t))
+	}
+	for key, t := range noted {
+		pipe.HSet(ctx, s.keys.troubles(), key, troubleText(t))
+	}
+	if pipe.Len() == 0 {
+		return nil
+	}
+	_, err := pipe.Exec(ctx)
+	return wrap(err)
+}
+
+func troubleText(t fsm.Trouble) string {
+	text := strconv.FormatInt(millisOf(t.Since), 10)
+	if t.Told {
+		text += " told"
+	}
+	return text
 }

@@ -3,6 +3,7 @@ package redisstore_test
 import (
 	"context"
 	"errors"
+	"maps"
 	"testing"
 	"time"
 
@@ -127,4 +128,54 @@ func statusOf(t *testing.T, r *replica) map[string]fsm.ReplicaStatus {
 		all[one.ID] = one
 	}
 	return all
+}
+
+// TestTroublesAreNotedUntilTheyAreOver holds that each is noted by its key, as it was last. What cannot be read begins
+// anew.
+func TestTroublesAreNotedUntilTheyAreOver(t *testing.T) {
+	t.Parallel()
+	for name, url := range map[string]func(*testing.T) string{
+		"redis-server": func(t *testing.T) string { return redisstore.EmptyRedis(t).URL },
+		"cluster":      func(t *testing.T) string { return redisstore.EmptyCluster(t).URL },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := open(t, url(t), 1)
+			since := time.UnixMilli(1_700_000_000_123)
+			want := map[string]fsm.Trouble{}
+			type troubles = map[string]fsm.Trouble
+			for _, step := range []struct {
+				begun, noted troubles
+				over         []string
+			}{
+				{nil, nil, nil},
+				{nil, nil, []string{"a b c"}},
+				{troubles{"a b c": {Since: since}, "a b d": {Since: since, Told: true}}, nil, nil},
+				{troubles{"a b c": {Since: since.Add(time.Hour)}}, nil, nil}, // by another replica
+				{nil, troubles{"a b c": {Since: since, Told: true}}, nil},
+				{troubles{"e": {Since: since}}, nil, []string{"a b c", "a b d"}},
+				{nil, nil, []string{"e"}},
+			} {
+				for key, trouble := range step.begun {
+					if _, there := want[key]; !there {
+						want[key] = trouble
+					}
+				}
+				maps.Copy(want, step.noted)
+				for _, key := range step.over {
+					delete(want, key)
+				}
+				if err := w.NoteTroubles(t.Context(), step.begun, step.noted, step.over); err != nil {
+					t.Fatal(err)
+				}
+				if got := must[map[string]fsm.Trouble](t)(w.Troubles(t.Context())); !maps.Equal(got, want) {
+					t.Errorf("after %+v there are %v, want %v", step, got, want)
+				}
+			}
+			w.rdb.HSet(t.Context(), "rv:{subs}:troubles", "a", "since long")
+			if got := must[map[string]fsm.Trouble](t)(w.Troubles(t.Context())); got["a"] != (fsm.Trouble{}) {
+				t.Errorf("what cannot be read is %v", got)
+			}
+		})
+	}
 }

@@ -33,7 +33,8 @@ var themes = []struct {
 		},
 		nil,
 	},
-	{"Open Job Spec", []string{"OJS", "EVENTS_STREAM"}, []string{"OJS_"}},
+	{"Open Job Spec", []string{"OJS"}, []string{"OJS_"}},
+	{"Events and notices", []string{"EVENTS_STREAM"}, []string{"NOTICE_"}},
 	{"Direct deliveries", []string{"OUTBOX", "OUTBOX_ROLL"}, nil},
 	{
 		"Finding and watching streams",

@@ -96,7 +96,8 @@ type program struct {
 	dispatcher *dispatcher.Dispatcher
 	api        *httpapi.Service
 	// events is nil if no events are published.
-	events *ojs.Publisher
+	events  *ojs.Publisher
+	notices *control.Notices
 	// checked is true once Redis was found fit. stopping is true once the program was told to stop.
 	checked, stopping atomic.Bool
 	// unfit is why Redis was not fit at the last check.
@@ -170,6 +171,11 @@ func assemble(
 		})
 		outcomes.Observe(p.events.Observer())
 	}
+	p.notices = &control.Notices{
+		Store: p.store, Server: p.tailer.Upstream(), Stream: s.EventsStream, Source: s.PublicURL,
+		Webhook: s.NoticeWebhook, Check: p.dispatcher.CheckTarget, After: s.NoticeAfter, Letters: s.NoticeLetters,
+	}
+	outcomes.Observe(p.notices.Observer())
 	var consents control.Consents
 	if s.Consent != fsm.ConsentOff {
 		consents = p.dispatcher
@@ -188,7 +194,7 @@ func assemble(
 		Version: programVersion(), Ready: p.ready,
 		LogLevel: level, Pprof: s.Pprof, Tracer: tracer, OperatorAddr: s.OperatorAddr,
 		OJSStreams: when(s.OJS, s.OJSStreams), DeliveryLog: s.DeliveryLog, Outbox: s.Outbox,
-		OutboxServer: p.tailer.Upstream(), OutboxRoll: s.OutboxRoll,
+		OutboxServer: p.tailer.Upstream(), OutboxRoll: s.OutboxRoll, Notices: p.notices,
 	})
 	return p, err
 }
@@ -270,6 +276,7 @@ func (p *program) run(ctx context.Context, apiPort, operatorPort net.Listener) e
 		if p.events != nil { // events go on until the last delivery is over
 			start(&rest, state, p.events.Run)
 		}
+		start(&rest, state, p.notices.Run)
 		start(&work, ctx, p.dispatcher.Run)
 		start(&work, ctx, p.tailer.Run)
 		start(&work, ctx, p.api.Run)

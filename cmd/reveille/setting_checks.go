@@ -129,3 +129,29 @@ func (s *settings) checkConsent(host string) error {
 	}
 	return nil
 }
+
+// maxWebhook bounds REVEILLE_NOTICE_WEBHOOK, in bytes, as clients' webhooks are bounded.
+const maxWebhook = 2048
+
+// checkNotices checks the settings about notices. The webhook's URL is never shown: it may hold a secret. The program
+// that runs checks whether it may be called, as for all webhooks.
+func (s *settings) checkNotices() error {
+	wrong := func(expected string) error {
+		return &settingError{
+			name: prefix + "_NOTICE_WEBHOOK", value: s.NoticeWebhook, expected: expected, secret: true,
+		}
+	}
+	if s.NoticeWebhook == "" {
+		return nil
+	}
+	u, err := url.Parse(s.NoticeWebhook)
+	switch {
+	case err != nil, u.Host == "", u.Scheme != "http" && u.Scheme != "https", u.User != nil,
+		strings.Contains(s.NoticeWebhook, "#"),
+		len(s.NoticeWebhook) > maxWebhook:
+		return wrong("a URL such as https://alerts.example.com/hook, without user, password and fragment")
+	case s.EventsStream == "":
+		return wrong("none without REVEILLE_EVENTS_STREAM, the stream that notices come from")
+	}
+	return nil
+}

@@ -59,6 +59,9 @@ type settings struct {
 	Outbox          string        `envconfig:"REVEILLE_OUTBOX"`
 	OutboxRoll      time.Duration `envconfig:"REVEILLE_OUTBOX_ROLL" default:"168h"`
 	EventsStream    string        `envconfig:"REVEILLE_EVENTS_STREAM"`
+	NoticeWebhook   string        `envconfig:"REVEILLE_NOTICE_WEBHOOK" secret:"true"`
+	NoticeAfter     time.Duration `envconfig:"REVEILLE_NOTICE_AFTER" default:"5m"`
+	NoticeLetters   int           `envconfig:"REVEILLE_NOTICE_LETTERS" default:"1000"`
 	Streams         list          `envconfig:"REVEILLE_STREAMS"`
 	RegistryStream  string        `envconfig:"REVEILLE_REGISTRY_STREAM"`
 	TailMode        string        `envconfig:"REVEILLE_TAIL_MODE" default:"auto"`
@@ -354,6 +357,9 @@ func (s *settings) check() (err error) {
 		return wrong("EVENTS_STREAM", s.EventsStream,
 			"another stream than REVEILLE_REGISTRY_STREAM, which the stream server itself writes")
 	}
+	if err := s.checkNotices(); err != nil {
+		return err
+	}
 	if !s.outboxFits() {
 		return wrong("OUTBOX", s.Outbox, "a path such as /outbox that nothing else uses, without % and a / at its end")
 	}
@@ -386,6 +392,7 @@ func (s *settings) check() (err error) {
 		{"GC_AFTER", s.GCAfter, time.Second},
 		{"DEAD_LETTER_RETENTION", s.DeadLetterRetention, time.Second},
 		{"LOG_SUMMARY", s.LogSummary, 0},
+		{"NOTICE_AFTER", s.NoticeAfter, 0},
 	} {
 		if d.value < d.least {
 			return wrong(d.name, d.value.String(), "a duration of at least "+d.least.String())
@@ -409,6 +416,7 @@ func (s *settings) check() (err error) {
 		{"MAX_STREAMS_PER_CONSUMER", s.MaxStreamsPerConsumer, 1, 100_000},
 		{"MAX_DEAD_LETTERS", s.MaxDeadLetters, 1, 10_000_000},
 		{"MAX_CONNECTIONS", s.MaxConnections, 1, 1_000_000},
+		{"NOTICE_LETTERS", s.NoticeLetters, 0, 10_000_000},
 	} {
 		if n.value < n.least || n.value > n.most {
 			return wrong(n.name, fmt.Sprint(n.value), fmt.Sprintf("a whole number from %d to %d", n.least, n.most))

@@ -68,6 +68,9 @@ func TestSettingsHaveTheDocumentedDefaults(t *testing.T) {
 		{"OUTBOX", s.Outbox, ""},
 		{"OUTBOX_ROLL", s.OutboxRoll, 168 * time.Hour},
 		{"EVENTS_STREAM", s.EventsStream, ""},
+		{"NOTICE_WEBHOOK", s.NoticeWebhook, ""},
+		{"NOTICE_AFTER", s.NoticeAfter, 5 * time.Minute},
+		{"NOTICE_LETTERS", s.NoticeLetters, 1000},
 		{"PARTITIONS", s.Partitions, 64},
 		{"TAIL_MODE", s.TailMode, "auto"},
 		{"TAIL_CHECK", s.TailCheck, 5 * time.Second},
@@ -232,6 +235,8 @@ func TestAWrongSettingIsOneLineThatNamesItItsValueAndWhatWasExpected(t *testing.
 		{"OUTBOX", "/callback/outbox", "that nothing else uses"},
 		{"EVENTS_STREAM", "ojs/webhooks", "begins with \"/\""},
 		{"EVENTS_STREAM", "/ojs/*", "wildcard"},
+		{"NOTICE_AFTER", "-1s", "at least"},
+		{"NOTICE_LETTERS", "-1", "from 0"},
 		{"TAIL_MODE", "websocket", "auto, long-poll or sse"},
 		{"DELIVERY_LOG", "errors", "all, failures or off"},
 		{"DELIVERY_LOG_BODIES", "errors", "all, failures or off"},
@@ -302,6 +307,32 @@ func TestATokenForThoseWhoLookNeedsAnother(t *testing.T) {
 				t.Errorf("%v, want %q", err, c.says)
 			}
 		})
+	}
+}
+
+// TestTheWebhookForNoticesIsCheckedAndNotShown holds that a wrong one is refused without its secret.
+func TestTheWebhookForNoticesIsCheckedAndNotShown(t *testing.T) {
+	const events = "/reveille/events"
+	for _, c := range []struct{ webhook, events, says string }{
+		{"https://alerts.example.com/T0/s3cret?k=s3cret", events, ""},
+		{"http://10.0.0.7/s3cret", events, ""},
+		{"https://alerts.example.com/s3cret", "", "expected none without REVEILLE_EVENTS_STREAM"},
+		{"alerts.example.com/s3cret", events, "expected a URL such as"},
+		{"ftp://alerts.example.com/s3cret", events, "expected a URL such as"},
+		{"https://me:s3cret@alerts.example.com/", events, "expected a URL such as"},
+		{"https://alerts.example.com/#s3cret", events, "expected a URL such as"},
+		{"https://alerts.example.com/s3cret#", events, "expected a URL such as"},
+		{"https://alerts.example.com/" + strings.Repeat("s3cret", 400), events, "expected a URL such as"},
+	} {
+		environ(t, enough("NOTICE_WEBHOOK", c.webhook, "EVENTS_STREAM", c.events))
+		_, _, err := load()
+		if (err == nil) != (c.says == "") {
+			t.Errorf("%s: %v", c.webhook, err)
+		}
+		if err != nil && (!strings.HasPrefix(err.Error(), "REVEILLE_NOTICE_WEBHOOK=(hidden): "+c.says) ||
+			strings.Contains(err.Error(), "s3cret")) {
+			t.Errorf("%s: %v, want %q", c.webhook, err, c.says)
+		}
 	}
 }
 

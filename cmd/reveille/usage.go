@@ -43,8 +43,12 @@ var meanings = map[string]string{
 		"e.g. /outbox; nothing at /webhooks/ or below the path is then a stream for clients",
 	"OUTBOX_ROLL": "how long new events of a target go to the same streams; then others begin, and the old ones are " +
 		"removed once none of their events is kept",
-	"EVENTS_STREAM": "path of a JSON stream that the events of the webhooks of Open Job Spec are appended to " +
-		"(webhook.delivered and so on), e.g. /ojs/webhooks; it is made if it is not there",
+	"EVENTS_STREAM": "path of a JSON stream that notices for operators (reveille.endpoint.failing and so on) and the " +
+		"events of the webhooks of Open Job Spec (webhook.delivered and so on) are appended to, e.g. " +
+		"/reveille/events; it is made if it is not there",
+	"NOTICE_WEBHOOK":  "webhook of your own that gets the notices; it needs REVEILLE_EVENTS_STREAM",
+	"NOTICE_AFTER":    "how long an endpoint fails before there is a notice",
+	"NOTICE_LETTERS":  "number of dead letters, of all subscriptions, above which there is a notice; 0 for never",
 	"STREAMS":         "paths of streams that exist or will exist",
 	"REGISTRY_STREAM": "path of the stream server's registry stream, e.g. /__registry__",
 	"TAIL_MODE":       "how streams are watched: sse, long-poll, or auto for SSE where the server does that well",

@@ -125,7 +125,7 @@ func (f *Face) listSubscriptions(c echo.Context) error {
 		return err
 	}
 	web.WriteList(c.Response(), web.Listed(all, f.bodyOf, func(sub fsm.Subscription) bool {
-		return sub.Format != fsm.FormatOutbox && (pattern == fsm.AllStreams || pattern == sub.Pattern)
+		return !fsm.IsOwnSubscription(sub.ID) && (pattern == fsm.AllStreams || pattern == sub.Pattern)
 	}))
 	return nil
 }
@@ -172,9 +172,9 @@ func target(r *http.Request) (id, pattern string, err error) {
 	if err := fsm.ValidateSubscriptionID(id); err != nil {
 		return "", "", refusal.New(fsm.CodeInvalidSubscriptionID, "subscription: %v", err)
 	}
-	if fsm.IsOutboxSubscription(id) {
+	if fsm.IsOwnSubscription(id) {
 		return "", "", refusal.New(fsm.CodeInvalidSubscriptionID,
-			"subscription: ids of this form are of direct deliveries")
+			"subscription: ids of this form are of Reveille itself")
 	}
 	pattern, err = parsePattern(web.RawPath(r))
 	return id, pattern, err

@@ -535,24 +535,29 @@ func TestWithoutAGatewayTheRestIsNotFound(t *testing.T) {
 	h.Want(h.API("GET", "/a", ""), 404, fsm.CodeNotFound, "")
 }
 
-// TestTheSubscriptionsOfDirectDeliveriesAreTheProgramsOwn holds that a client neither takes, sees nor deletes one, and
-// that other ids that begin alike are free.
-func TestTheSubscriptionsOfDirectDeliveriesAreTheProgramsOwn(t *testing.T) {
+// TestClientsDoNotUseTheSubscriptionsOfTheProgramItself holds that a client neither takes, sees nor deletes one for
+// direct deliveries or for notices, and that other ids that begin alike are free.
+func TestClientsDoNotUseTheSubscriptionsOfTheProgramItself(t *testing.T) {
 	h := newHarness(t, nil)
-	const own = "outbox.0123456789abcdef01234567"
-	h.Store.DB.PutSubscription(fsm.Subscription{
-		ID: own, Generation: "g", Pattern: "/outbox/0123456789abcdef01234567/*", Webhook: "https://w.example/secret",
-		Mode: fsm.ModePush, Format: fsm.FormatOutbox,
-	}.WithDefaults())
-	for _, method := range []string{http.MethodPut, http.MethodGet, http.MethodPatch, http.MethodDelete} {
-		h.Want(h.API(method, "/**?subscription="+own, `{"webhook":"https://w.example/hook"}`),
-			http.StatusBadRequest, fsm.CodeInvalidSubscriptionID, "direct deliveries")
-	}
-	if a := h.API(http.MethodGet, "/**?subscriptions", ""); strings.Contains(a.Text, "outbox") {
-		t.Errorf("the list is %s", a.Text)
-	}
-	other := h.API(http.MethodPut, "/a/*?subscription=outbox.orders", `{"webhook":"https://w.example/hook"}`)
-	if other.Status != http.StatusCreated {
-		t.Errorf("another id: %d %s", other.Status, other.Text)
+	const name = "0123456789abcdef01234567"
+	for own, format := range map[string]fsm.Format{
+		fsm.OutboxSubscription(name): fsm.FormatOutbox, fsm.NoticeSubscription(name): fsm.FormatJSON,
+	} {
+		h.Store.DB.PutSubscription(fsm.Subscription{
+			ID: own, Generation: "g", Pattern: "/own/" + name + "/*", Webhook: "https://w.example/secret",
+			Mode: fsm.ModePush, Format: format,
+		}.WithDefaults())
+		for _, method := range []string{http.MethodPut, http.MethodGet, http.MethodPatch, http.MethodDelete} {
+			h.Want(h.API(method, "/**?subscription="+own, `{"webhook":"https://w.example/hook"}`),
+				http.StatusBadRequest, fsm.CodeInvalidSubscriptionID, "Reveille itself")
+		}
+		if a := h.API(http.MethodGet, "/**?subscriptions", ""); strings.Contains(a.Text, name) {
+			t.Errorf("the list is %s", a.Text)
+		}
+		free := strings.TrimSuffix(own, name) + "orders"
+		other := h.API(http.MethodPut, "/a/*?subscription="+free, `{"webhook":"https://w.example/hook"}`)
+		if other.Status != http.StatusCreated {
+			t.Errorf("another id: %d %s", other.Status, other.Text)
+		}
 	}
 }

@@ -43,6 +43,8 @@ service: {type: NodePort, port: 8000}
 strategy: {rollingUpdate: {maxSurge: 2, maxUnavailable: 1}}
 upstream: {signingKey: {existingSecret: mine, existingSecretKey: key}}
 operatorTokens: {existingSecret: mine, adminKey: a, readKey: r}
+noticeWebhook: {existingSecret: mine, existingSecretKey: key}
+settings: {eventsStream: /events}
 topologySpread: []
 preStopSeconds: 5
 terminationGracePeriodSeconds: 60

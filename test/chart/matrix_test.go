@@ -30,7 +30,13 @@ redis:
   tls: true
   ca: {existingSecret: redis-ca}
 operatorTokens: {existingSecret: operators, readKey: read-token}
-settings: {gateway: true, streams: [/a, /b], webhookAllowCidrs: [10.1.0.0/16], allowInsecureWebhooks: true}
+noticeWebhook: {existingSecret: operators}
+settings:
+  eventsStream: /events
+  gateway: true
+  streams: [/a, /b]
+  webhookAllowCidrs: [10.1.0.0/16]
+  allowInsecureWebhooks: true
 otel: {endpoint: "http://collector:4318"}
 image: {registry: registry.example.com/mirror/}
 imagePullSecrets: [{name: registry}]

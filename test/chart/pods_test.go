@@ -55,6 +55,7 @@ func TestThePartsOfAPodAreThoseOfTheValues(t *testing.T) {
 		{"its password", env["REVEILLE_REDIS_PASSWORD"], "secret redis-auth/redis-password"},
 		{"a token", env["REVEILLE_ADMIN_TOKEN"], "secret operators/admin-token"},
 		{"another one", env["REVEILLE_READ_TOKEN"], "secret operators/read-token"},
+		{"a webhook", env["REVEILLE_NOTICE_WEBHOOK"], "secret operators/notice-webhook"},
 	} {
 		if !reflect.DeepEqual(x.got, x.want) {
 			t.Errorf("%s: got %v, want %v", x.what, x.got, x.want)

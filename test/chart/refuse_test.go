@@ -48,6 +48,10 @@ func TestWrongValuesAreRefusedWithALineThatNamesThem(t *testing.T) {
 			"another token without its Secret", `{operatorTokens: {adminKey: mine}}`,
 			"a key of operatorTokens is set, but operatorTokens.existingSecret is not",
 		},
+		{
+			"a webhook for notices without their stream", `{noticeWebhook: {existingSecret: mine}}`,
+			"settings.eventsStream, the stream that notices come from, is not",
+		},
 		{"a user beside a URL", `{redis: {username: me}}`, "redis.username is for redis.host"},
 		{"a host that is a URL", `{redis: {url: "", host: "redis://a"}}`, "at '/redis/host': 'redis://a' does not"},
 		{"a port out of range", `{redis: {url: "", host: a, port: 70000}}`, "at '/redis/port': maximum: got 70,000"},

@@ -64,6 +64,7 @@ var own = map[string]string{
 	"REVEILLE_TOKEN_KEY":            "tokenKey.existingSecret",
 	"REVEILLE_ADMIN_TOKEN":          "operatorTokens.existingSecret",
 	"REVEILLE_READ_TOKEN":           "operatorTokens.readKey",
+	"REVEILLE_NOTICE_WEBHOOK":       "noticeWebhook.existingSecret",
 	"REVEILLE_LISTEN_ADDR":          "ports.api",
 	"REVEILLE_OPERATOR_ADDR":        "ports.operator",
 }

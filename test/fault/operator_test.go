@@ -184,7 +184,7 @@ func (w *world) letters() (left []fsm.DeadLetter) {
 	counts, err := w.store.CountDeadLetters(w.t.Context())
 	for p := 0; err == nil && p < len(counts); p++ {
 		for id := range counts[p].Of {
-			if fsm.IsOutboxSubscription(id) || err != nil {
+			if fsm.IsOwnSubscription(id) || err != nil {
 				continue
 			}
 			var list []fsm.DeadLetter

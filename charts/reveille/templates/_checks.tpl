@@ -26,6 +26,9 @@
 {{- if and (or $v.operatorTokens.readKey (ne $v.operatorTokens.adminKey "admin-token")) (not $v.operatorTokens.existingSecret) }}
 {{- fail "a key of operatorTokens is set, but operatorTokens.existingSecret is not: the operator port would ask for no token" }}
 {{- end }}
+{{- if and $v.noticeWebhook.existingSecret (not $v.settings.eventsStream) }}
+{{- fail "noticeWebhook.existingSecret is set, but settings.eventsStream, the stream that notices come from, is not" }}
+{{- end }}
 {{- range $name := list "username" "tls" }}
 {{- if and (get $v.redis $name) (not $v.redis.host) }}
 {{- fail (printf "redis.%s is for redis.host: a URL says it itself" $name) }}

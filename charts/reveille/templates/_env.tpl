@@ -71,6 +71,13 @@
       key: {{ $.Values.operatorTokens.readKey }}
 {{- end }}
 {{- end }}
+{{- with .Values.noticeWebhook.existingSecret }}
+- name: REVEILLE_NOTICE_WEBHOOK
+  valueFrom:
+    secretKeyRef:
+      name: {{ . }}
+      key: {{ $.Values.noticeWebhook.existingSecretKey }}
+{{- end }}
 - name: REVEILLE_LISTEN_ADDR
   value: ":{{ .Values.ports.api }}"
 - name: REVEILLE_OPERATOR_ADDR
