@@ -48,26 +48,23 @@ func TestAProfileMayTakeLongerThanTheTimeOutsOfTheOperatorPort(t *testing.T) {
 	srv.Config.ReadTimeout, srv.Config.WriteTimeout = 500*time.Millisecond, 500*time.Millisecond
 	srv.Start()
 	defer srv.Close()
-	for _, c := range []struct{ name, says string }{
-		{"heap", "Type: inuse_space"},
-		{"profile?seconds=2", `Duration: ([2-9]|\d\d)[.\d]*s`}, // it goes on until the end, or later on a slow machine
-	} {
-		res, err := srv.Client().Get(srv.URL + operator.PprofPrefix + c.name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		profile, err := io.ReadAll(res.Body)
-		_ = res.Body.Close()
-		if err != nil || res.StatusCode != http.StatusOK {
-			t.Fatalf("%s: status %d, %v", c.name, res.StatusCode, err)
-		}
-		file := filepath.Join(t.TempDir(), "profile")
-		if err := os.WriteFile(file, profile, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if out, err := exec.Command("go", "tool", "pprof", "-top", file).CombinedOutput(); err != nil ||
-			!regexp.MustCompile(c.says).Match(out) {
-			t.Errorf("%s: %v, want %s in\n%s", c.name, err, c.says, out)
-		}
+	res, err := srv.Client().Get(srv.URL + operator.PprofPrefix + "profile?seconds=2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	profile, err := io.ReadAll(res.Body)
+	_ = res.Body.Close()
+	if err != nil || res.StatusCode != http.StatusOK {
+		t.Fatalf("status %d, %v", res.StatusCode, err)
+	}
+	file := filepath.Join(t.TempDir(), "profile")
+	if err := os.WriteFile(file, profile, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	// A profile of 2 s may come out a little short, and longer on a slow machine. The time-outs are half a second.
+	longer := regexp.MustCompile(`Duration: ([1-9]|\d\d+)(\.\d+)?s`)
+	if out, err := exec.Command("go", "tool", "pprof", "-top", file).CombinedOutput(); err != nil ||
+		!longer.Match(out) {
+		t.Errorf("%v, want %s in\n%s", err, longer, out)
 	}
 }
