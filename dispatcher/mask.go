@@ -1,6 +1,7 @@
 package dispatcher
 
 import (
+	"cmp"
 	"html"
 	"net/url"
 	"slices"
@@ -40,15 +41,42 @@ func (a *attempt) carried() (secrets []string) {
 	return secrets
 }
 
-// mask takes the secrets of a subscription, and more of them, out of the answer of its endpoint. Some endpoints repeat
-// a request that they do not understand: as it came, or in the way of URLs, JSON or HTML. The text may end within a
-// secret.
+// mask takes the secrets of a subscription, and more of them, out of a text, such as the answer of its endpoint. Some
+// endpoints repeat a request that they do not understand: as it came, or in the way of URLs, JSON or HTML. The text may
+// end within a secret. The time grows with the length of the text, not with how much of it looks like a secret.
 func mask(sub fsm.Subscription, text string, more ...string) string {
+	return hide(text, secretsOf(sub, more))
+}
+
+// hide is mask with the secrets as they are.
+func hide(text string, secrets []string) string {
+	var hidden []extent
+	for _, d := range decodings(text) {
+		for _, secret := range secrets {
+			hidden = d.find(hidden, text, secret)
+		}
+	}
+	slices.SortFunc(hidden, func(a, b extent) int { return cmp.Or(a.from-b.from, b.to-a.to) })
+	var b strings.Builder
+	done := 0
+	for i := 0; i < len(hidden); {
+		h := hidden[i]
+		for i++; i < len(hidden) && hidden[i].from < h.to; i++ {
+			h.to = max(h.to, hidden[i].to)
+		}
+		b.WriteString(text[done:h.from])
+		b.WriteString(masked)
+		done = h.to
+	}
+	return b.String() + text[done:]
+}
+
+// secretsOf returns what mask takes out of a text.
+func secretsOf(sub fsm.Subscription, more []string) (secrets []string) {
 	values := slices.Concat(more, []string{sub.Secret, sub.Previous.Secret, sub.Authorization.Secret})
 	for _, value := range sub.Headers {
 		values = append(values, value)
 	}
-	var secrets []string
 	for _, value := range values {
 		_, credentials, _ := strings.Cut(value, " ") // behind the scheme, such as Bearer
 		secrets = append(secrets, value, credentials)
@@ -67,24 +95,81 @@ func mask(sub fsm.Subscription, text string, more ...string) string {
 			}
 		}
 	}
-	secrets = slices.DeleteFunc(secrets, func(s string) bool { return s == "" })
-	var b strings.Builder
-	for i := 0; i < len(text); {
-		n := 0
-		for _, secret := range secrets {
-			if l := lengthOf(secret, text[i:]); len(secret) >= leastSecret || isWord(text, i, i+l) {
-				n = max(n, l)
-			}
-		}
-		if n > 0 {
-			b.WriteString(masked)
-			i += n
-		} else {
-			b.WriteByte(text[i])
-			i++
+	slices.Sort(secrets)
+	return slices.DeleteFunc(slices.Compact(secrets), func(s string) bool { return s == "" })
+}
+
+// extent is a part of a text, in bytes.
+type extent struct{ from, to int }
+
+// decoding is a text without an encoding. Byte i of plain comes from the character at at[i] of the text, and the last
+// of at is where plain ends there. It is nil if plain is the text itself.
+type decoding struct {
+	plain string
+	at    []int
+}
+
+// decodings returns what a text may stand for, in each encoding that it shows signs of.
+func decodings(text string) []decoding {
+	list := []decoding{{plain: text}}
+	for _, e := range []struct {
+		sign string
+		read reader
+	}{{"%", ofURL}, {"+", ofForm}, {`\`, ofJSON}, {`\\`, ofQuotedJSON}, {"&", ofHTML}} {
+		if strings.Contains(text, e.sign) {
+			list = append(list, decodedBy(text, e.read))
 		}
 	}
-	return b.String()
+	return list
+}
+
+// decodedBy decodes a text, up to a character within which it ends.
+func decodedBy(text string, read reader) decoding {
+	at, plain, i := make([]int, 0, len(text)+1), make([]byte, 0, len(text)), 0
+	for i < len(text) {
+		part, length := read(text, i)
+		if length == 0 {
+			break
+		}
+		for range len(part) {
+			at = append(at, i)
+		}
+		plain = append(plain, part...)
+		i += length
+	}
+	return decoding{string(plain), append(at, i)}
+}
+
+// place returns where some bytes of plain stand in the text.
+func (d decoding) place(from, to int) extent {
+	if d.at == nil {
+		return extent{from, to}
+	}
+	last := d.at[to-1]
+	for to < len(d.at)-1 && d.at[to] == last { // the rest of a character
+		to++
+	}
+	return extent{d.at[from], d.at[to]}
+}
+
+// find adds where a secret stands in a text.
+func (d decoding) find(hidden []extent, text, secret string) []extent {
+	for i := 0; ; {
+		n := strings.Index(d.plain[i:], secret)
+		if n < 0 {
+			break
+		}
+		e := d.place(i+n, i+n+len(secret))
+		if i += n + len(secret); len(secret) >= leastSecret || isWord(text, e.from, e.to) {
+			hidden = append(hidden, e)
+		}
+	}
+	for n := min(len(secret)-1, len(d.plain)); n >= leastSecret; n-- {
+		if strings.HasSuffix(d.plain, secret[:n]) {
+			return append(hidden, extent{d.place(len(d.plain)-n, len(d.plain)).from, len(text)})
+		}
+	}
+	return hidden
 }
 
 // isWord says whether text[i:end] has no letter and no digit beside it.
@@ -96,82 +181,68 @@ func isWordByte(c byte) bool {
 	return '0' <= c && c <= '9' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || c == '_' || c >= utf8.RuneSelf
 }
 
-// lengthOf returns how many bytes of a text a secret takes at its beginning, in any encoding; 0 if the secret is not
-// there.
-func lengthOf(secret, text string) (longest int) {
-	for _, read := range []reader{asItIs, ofURL, ofForm, ofJSON, ofHTML} {
-		length, known := 0, 0
-		for known < len(secret) && length < len(text) {
-			plain, n := read(text[length:])
-			if n == 0 { // the text ends within a character
-				length = len(text)
-				break
-			}
-			if !strings.HasPrefix(secret[known:], plain) {
-				length = 0
-				break
-			}
-			length, known = length+n, known+len(plain)
-		}
-		if known >= min(len(secret), leastSecret) {
-			longest = max(longest, length)
-		}
-	}
-	return longest
-}
+// A reader returns the character at an index of a text, in bytes, and how many bytes it takes in the text. It returns 0
+// if the text ends too early.
+type reader func(text string, at int) (plain string, n int)
 
-// A reader returns the first byte or character of a text that is not empty, and how many bytes it takes in the text. It
-// returns 0 if the text ends too early.
-type reader func(text string) (plain string, n int)
-
-func asItIs(text string) (string, int) { return text[:1], 1 }
+func asItIs(text string, at int) (string, int) { return text[at : at+1], 1 }
 
 // escapeLength is the length of an escape of ofURL, longestEntity the greatest length of an entity of ofHTML.
 const escapeLength, longestEntity = len("%2B"), len("&quot;")
 
-func ofURL(text string) (string, int) {
-	if text[0] != '%' {
-		return asItIs(text)
-	}
-	if len(text) < escapeLength {
+func ofURL(text string, at int) (string, int) {
+	switch {
+	case text[at] != '%':
+		return asItIs(text, at)
+	case len(text)-at < escapeLength:
 		return "", 0
 	}
-	if plain, err := url.PathUnescape(text[:escapeLength]); err == nil {
+	if plain, err := url.PathUnescape(text[at : at+escapeLength]); err == nil {
 		return plain, escapeLength
 	}
-	return asItIs(text)
+	return asItIs(text, at)
 }
 
-func ofForm(text string) (string, int) {
-	if text[0] == '+' {
+func ofForm(text string, at int) (string, int) {
+	if text[at] == '+' {
 		return " ", 1
 	}
-	return ofURL(text)
+	return ofURL(text, at)
 }
 
-func ofJSON(text string) (string, int) {
-	if text[0] != '\\' {
-		return asItIs(text)
+func ofJSON(text string, at int) (string, int) {
+	rest := text[at:]
+	if rest[0] != '\\' {
+		return asItIs(text, at)
 	}
-	if len(text) < len(`\n`) || text[1] == 'u' && len(text) < len(`\u002B`) {
+	if len(rest) < len(`\n`) || rest[1] == 'u' && len(rest) < len(`\u002B`) {
 		return "", 0
 	}
-	if r, _, tail, err := strconv.UnquoteChar(text, '"'); err == nil {
-		return string(r), len(text) - len(tail)
+	if r, _, tail, err := strconv.UnquoteChar(rest, '"'); err == nil {
+		return string(r), len(rest) - len(tail)
 	}
-	return text[1:2], len(`\/`)
+	return rest[1:2], len(`\/`)
 }
 
-func ofHTML(text string) (string, int) {
-	if text[0] != '&' {
-		return asItIs(text)
+// ofQuotedJSON is ofJSON for JSON in a text that has a backslash before it: the second of several begins an escape.
+func ofQuotedJSON(text string, at int) (string, int) {
+	if strings.HasPrefix(text[at:], `\\`) && (at == 0 || text[at-1] != '\\') {
+		return asItIs(text, at)
 	}
-	end := strings.IndexByte(text[:min(len(text), longestEntity)], ';')
+	return ofJSON(text, at)
+}
+
+func ofHTML(text string, at int) (string, int) {
+	if text[at] != '&' {
+		return asItIs(text, at)
+	}
+	rest := text[at:]
+	end := strings.IndexByte(rest[:min(len(rest), longestEntity)], ';')
 	switch {
 	case end > 0:
-		return html.UnescapeString(text[:end+1]), end + 1
-	case len(text) < longestEntity:
+		return html.UnescapeString(rest[:end+1]), end + 1
+	case len(rest) < longestEntity:
 		return "", 0
 	}
-	return asItIs(text)
+	return asItIs(text, at)
 }
