@@ -1,7 +1,6 @@
 package dispatcher
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -89,9 +88,16 @@ func (d *Dispatcher) allowTarget(_ context.Context, a *attempt) bool {
 
 func (d *Dispatcher) build(ctx context.Context, a *attempt) bool {
 	a.content.At = d.cfg.Clock()
-	a.content.Previous = a.sub.Previous.At(a.content.At)
-	header, body, err := a.format.Request(a.content)
-	if err != nil {
+	limit := cmp.Or(a.sub.Timeout, d.cfg.RequestTimeout)
+	if a.delivery.Patience > 0 { // it ends before the deadline, which a change of the subscription does not move
+		limit = min(limit, a.delivery.Patience-fsm.AttemptMargin)
+	}
+	ctx, a.cancel = context.WithTimeout(ctx, limit)
+	body, err := d.compose(ctx, a)
+	switch {
+	case errors.Is(err, errTarget):
+		return a.ends(judgeError(errTarget))
+	case err != nil:
 		v := format.Verdict{
 			Result: fsm.AttemptFailed, Class: format.ClassNotBuilt, Reason: "no request can be made of it",
 		}
@@ -100,25 +106,7 @@ func (d *Dispatcher) build(ctx context.Context, a *attempt) bool {
 		}
 		return a.ends(v)
 	}
-	limit := cmp.Or(a.sub.Timeout, d.cfg.RequestTimeout)
-	if a.delivery.Patience > 0 { // it ends before the deadline, which a change of the subscription does not move
-		limit = min(limit, a.delivery.Patience-fsm.AttemptMargin)
-	}
-	ctx, a.cancel = context.WithTimeout(ctx, limit)
-	if a.request, err = http.NewRequestWithContext(
-		ctx, http.MethodPost, requestURL(a.sub.Webhook), bytes.NewReader(body),
-	); err != nil {
-		return a.ends(judgeError(errTarget)) // the text of err holds the URL
-	}
-	header.Set("Accept-Encoding", "identity")
-	for name, value := range a.sub.Headers {
-		header.Set(name, value)
-	}
-	a.request.Header, a.size = header, len(body)
-	d.nameSender(a.sub, header)
-	authorize(a.request, a.sub.Authorization)
-	header.Set("User-Agent", strings.TrimSpace(header.Get("User-Agent")+" "+d.cfg.UserAgent))
-	d.traces.send(ctx, header)
+	a.size = len(body)
 	return true
 }
 

@@ -239,6 +239,8 @@ type Dispatcher struct {
 	unlisted []fsm.Delivery
 	// tests are the subscriptions that have a test delivery in flight.
 	tests map[string]struct{}
+	// rebuilding has an entry for each request that is built again.
+	rebuilding chan struct{}
 	// dropped is what was logged of wakes beyond MaxQueued, unreported of results that the store did not take, broken
 	// of errors of the store other than an outage, unreadable of events that could not be read.
 	dropped, unreported, broken, unreadable throttle.Trouble
@@ -268,6 +270,7 @@ func New(cfg Config) (*Dispatcher, error) {
 		name:          rand.Text(),
 		work:          make(chan func() bool),
 		tests:         map[string]struct{}{},
+		rebuilding:    make(chan struct{}, maxRebuilding),
 		slots:         newSlots(cfg.MaxInFlight, cfg.MaxInFlightPerSubscription, cfg.MaxQueued, maxInFlightBytes, m),
 	}
 	d.rates = newRates(d)

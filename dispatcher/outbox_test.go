@@ -3,6 +3,7 @@ package dispatcher
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"reveille/fsm"
+	"reveille/fsm/router"
 	"reveille/test/harness"
 )
 
@@ -255,5 +257,37 @@ func TestAConfigurationHoldsFromTheNextAttempt(t *testing.T) {
 				}
 			}
 		}
+	})
+}
+
+// TestTheRequestOfAnEventThatWasHandedOverIsBuiltAgain holds that it is the event's, with its attempt, and that another
+// event at its place is not shown for it.
+func TestTheRequestOfAnEventThatWasHandedOverIsBuiltAgain(t *testing.T) {
+	withHanded(t, func(h *handed) {
+		h.event("a", nil)
+		h.event("b", nil)
+		var over []fsm.Attempt
+		read := func(
+			_ context.Context, _, _ string, at, _ fsm.Offset, _ int, _ int64, _ func([]byte) bool,
+		) (fsm.Batch, error) {
+			return fsm.Batch{JSON: true, Events: [][]byte{[]byte(h.events[0])}, From: at, To: "1", Tail: "1"}, nil
+		}
+		f := start(h.t, h.store, func(c *Config) { c.ReadBatch = read }, without(h.t, h), func(d *Dispatcher) {
+			d.cfg.Outcomes.Observe(router.Observer{Attempt: func(a fsm.Attempt) { over = append(over, a) }})
+		})
+		f.Deliver(h.store.event(h.sub, "/s/1", "1"))
+		pass(time.Second)
+		e := fsm.LoggedAttemptOf(over[0], fsm.LogAll)
+		r, err := f.Rebuild(h.t.Context(), h.sub, 0, e)
+		if err != nil || string(r.Body) != `"a"` || r.Header["X-Webhook-Attempt"][0] != "1" ||
+			r.Header["X-Webhook-Id"][0] != h.headers[0].Get("X-Webhook-Id") {
+			h.t.Errorf("%s %v, %v", r.Body, r.Header, err)
+		}
+		h.events = h.events[1:]
+		var not *fsm.NotRebuiltError
+		if _, err = f.Rebuild(h.t.Context(), h.sub, 0, e); !errors.As(err, &not) || not.Code != fsm.CodeEventsChanged {
+			h.t.Errorf("of another event: %v", err)
+		}
+		f.stop()
 	})
 }

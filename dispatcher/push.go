@@ -32,16 +32,12 @@ const (
 // read reads the events that a push brings.
 func (d *Dispatcher) read(ctx context.Context, a *attempt) bool {
 	w := a.delivery
-	var matches func([]byte) bool
-	if filtered := a.sub.Filter; !filtered.IsZero() {
-		f, err := newFilter(filtered)
-		if err != nil {
-			return a.ends(format.Verdict{
-				Result: fsm.AttemptBlocked, Blocked: fsm.BlockedUnknown,
-				Class: format.ClassUnknownFormat, Reason: "this version does not know the filter: " + err.Error(),
-			})
-		}
-		matches = f.matches
+	matches, err := a.matches()
+	if err != nil {
+		return a.ends(format.Verdict{
+			Result: fsm.AttemptBlocked, Blocked: fsm.BlockedUnknown,
+			Class: format.ClassUnknownFormat, Reason: "this version does not know the filter: " + err.Error(),
+		})
 	}
 	// A stream that is created again has another consumer: its Born differs, even if its ID does not.
 	reader := fmt.Sprintf("%s %s %d", w.Generation, w.Consumer, w.Born)
@@ -99,6 +95,18 @@ func (d *Dispatcher) read(ctx context.Context, a *attempt) bool {
 		return a.ends(format.Verdict{Result: fsm.AttemptEmpty})
 	}
 	return true
+}
+
+// matches returns the filter of the subscription; nil without one.
+func (a *attempt) matches() (func([]byte) bool, error) {
+	if a.sub.Filter.IsZero() {
+		return nil, nil
+	}
+	f, err := newFilter(a.sub.Filter)
+	if err != nil {
+		return nil, err
+	}
+	return f.matches, nil
 }
 
 // holds counts the memory of the events that a push has read, instead of what it reserved.
@@ -199,8 +207,8 @@ func (d *Dispatcher) takeEvent(ctx context.Context, a *attempt) bool {
 	if a.sub.Format != fsm.FormatOutbox || a.test {
 		return true
 	}
-	var e fsm.OutboxEvent
-	if json.Unmarshal(a.content.Batch.Events[0], &e) != nil || e.ID == "" || e.Target != a.sub.Webhook {
+	e, ok := a.handedOver()
+	if !ok {
 		return a.ends(format.Verdict{
 			Result: fsm.AttemptDead, Class: format.ClassNotBuilt, Reason: "nobody has handed this event over",
 		})
@@ -216,11 +224,21 @@ func (d *Dispatcher) takeEvent(ctx context.Context, a *attempt) bool {
 	case !deliver:
 		return a.ends(format.Verdict{Result: fsm.AttemptEmpty})
 	}
-	config := d.cfg.Store.Catalog().OutboxConfig()
+	a.brings(e, d.cfg.Store.Catalog().OutboxConfig())
+	return true
+}
+
+// handedOver returns the event of a push that was handed over for its target.
+func (a *attempt) handedOver() (e fsm.OutboxEvent, ok bool) {
+	err := json.Unmarshal(a.content.Batch.Events[0], &e)
+	return e, err == nil && e.ID != "" && e.Target == a.sub.Webhook
+}
+
+// brings makes an event that was handed over what the attempt delivers.
+func (a *attempt) brings(e fsm.OutboxEvent, config fsm.OutboxConfig) {
 	if s, ok := config.SecretOf(e.Provider); ok {
 		s.Previous.Secret = cmp.Or(s.Previous.Secret, a.sub.Secret)
 		a.sub.Secret, a.sub.Previous, a.content.Secret = s.Secret, s.Previous, s.Secret
 	}
 	a.content.Event, a.content.ID, a.most = e, e.ID, config.Most(e)
-	return true
 }

@@ -118,6 +118,7 @@ func (a *attempt) over() fsm.Attempt {
 	if a.sent {
 		over.Waited, over.Exchanged = a.asked.Sub(cmp.Or(a.delivery.Asked, a.began)), a.took-a.asked.Sub(a.began)
 		over.Remote, over.TLS = a.exchange.peer()
+		over.Extent = a.extent()
 		if a.response != nil {
 			over.HTTP = strings.TrimPrefix(a.response.Proto, "HTTP/")
 		}

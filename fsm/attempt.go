@@ -35,6 +35,8 @@ type Attempt struct {
 	// and if nothing could be read.
 	Events int
 	From   Offset
+	// Extent says where the events of the request are, if it was Sent.
+	Extent Extent
 	// EventType is the type of the event that the delivery brings. The event itself holds the type, so it is known once
 	// the event is read, however the attempt ends. It is empty for an event without a type, and for formats where no
 	// observer needs it.

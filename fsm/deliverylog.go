@@ -2,6 +2,7 @@ package fsm
 
 import (
 	"cmp"
+	"errors"
 	"regexp"
 	"strconv"
 	"strings"
@@ -56,11 +57,167 @@ type LoggedAttempt struct {
 	Class, Reason string
 	Events, Bytes int
 	From          Offset
+	// Extent finds again what was sent. It is zero in entries of versions that did not note it.
+	Extent Extent
 	// Waited, Exchanged, Remote, HTTP, TLS and Answer are as in Attempt. Answer is empty unless the log keeps answers.
 	Waited, Exchanged time.Duration
 	Remote, HTTP, TLS string
 	Answer            string
 }
+
+// Sent is when the request was sent, by the clock of At.
+func (a LoggedAttempt) Sent() time.Time { return a.At.Add(a.Took - a.Exchanged) }
+
+// Extent is what it takes to build the request of an attempt again: not what was sent, but where that is.
+type Extent struct {
+	// Shape stands for what of a subscription and of the settings a request depends on. If it is another one now, the
+	// request would be another one, too. It is empty if the Extent is not known.
+	Shape string
+	// At is the position that the events were read from, and Span the Batch.Span of what was read. Both are empty for a
+	// wake.
+	At   Offset
+	Span int64
+	// Replay is Delivery.Replay.
+	Replay bool
+	// WokeAt is Delivery.WokeAt, to the millisecond, if the format of the request may show it; zero otherwise.
+	WokeAt time.Time
+	// Streams are those of a wake, in its order. They are empty for a push, and for a wake that has more than an entry
+	// of the log holds (MaxExtent).
+	Streams []WokenStream
+}
+
+// WokenStream is a stream as a wake shows it: its path, the upstream's value of what is acknowledged, and whether it is
+// pending.
+type WokenStream struct {
+	Path, Acked string
+	Pending     bool
+}
+
+// MaxExtent bounds the text of an Extent in bytes. A wake with more streams has an Extent without them.
+const MaxExtent = 1 << 10
+
+// StreamsOf returns the streams of a wake as an Extent has them; nil if they are too many.
+func StreamsOf(w Delivery) (streams []WokenStream) {
+	size := 0
+	for _, s := range w.Streams {
+		t := WokenStream{s.Path, s.Acked.Value(), Link{Acked: s.Acked, Tail: s.Tail}.Pending()}
+		if size += len(t.Path) + len(t.Acked) + len("\n+ "); size > MaxExtent/2 {
+			return nil
+		}
+		streams = append(streams, t)
+	}
+	return streams
+}
+
+// Tails returns the streams of a wake as a Delivery has them. A tail says no more than whether its stream is pending.
+func (e Extent) Tails() (streams []StreamTail) {
+	for _, s := range e.Streams {
+		t := StreamTail{Path: s.Path, Acked: Offset(s.Acked), Tail: Offset(s.Acked)}
+		if s.Pending {
+			t.Tail += "~"
+		}
+		streams = append(streams, t)
+	}
+	return streams
+}
+
+// Text returns the extent of an attempt as its log keeps it; "" if it is not known. from is LoggedAttempt.From, where
+// most reads begin, and primary the Consumer's stream, which most wakes are about.
+func (e Extent) Text(from Offset, primary string) string {
+	if e.Shape == "" {
+		return ""
+	}
+	var b strings.Builder
+	b.WriteString(e.Shape)
+	number := func(letter byte, n int64) {
+		if n != 0 {
+			b.WriteByte(letter)
+			b.WriteString(strconv.FormatInt(n, 10))
+		}
+	}
+	number('n', e.Span)
+	if e.Replay {
+		number('r', 1)
+	}
+	if !e.WokeAt.IsZero() {
+		number('w', e.WokeAt.UnixMilli())
+	}
+	if e.At != "" && e.At != from {
+		b.WriteString(" " + string(e.At))
+	}
+	for _, s := range e.Streams {
+		b.WriteByte('\n')
+		if s.Path != primary {
+			b.WriteString(s.Path)
+		}
+		if b.WriteByte(' '); s.Pending {
+			b.WriteByte('+')
+		}
+		b.WriteString(s.Acked)
+	}
+	if b.Len() > MaxExtent {
+		return ""
+	}
+	return b.String()
+}
+
+var extentText = regexp.MustCompile(`^([0-9a-f]{8})(?:n([0-9]+))?(r1)?(?:w([0-9]+))?(?: (.+))?$`)
+
+// ReadExtent is the reverse of Extent.Text. A text that it does not know is an Extent that is not known: a later
+// version may write others.
+func ReadExtent(text string, from Offset, primary string) Extent {
+	lines := strings.Split(text, "\n")
+	m := extentText.FindStringSubmatch(lines[0])
+	if m == nil {
+		return Extent{}
+	}
+	e := Extent{Shape: m[1], Replay: m[3] != "", At: Offset(m[5])}
+	e.Span, _ = strconv.ParseInt(m[2], 10, 64)
+	if millis, err := strconv.ParseInt(m[4], 10, 64); err == nil {
+		e.WokeAt = time.UnixMilli(millis)
+	}
+	if e.Span > 0 {
+		e.At = cmp.Or(e.At, from)
+	}
+	for _, line := range lines[1:] {
+		path, acked, _ := strings.Cut(line, " ")
+		s := WokenStream{Path: cmp.Or(path, primary), Acked: acked}
+		s.Acked, s.Pending = strings.CutPrefix(acked, "+")
+		e.Streams = append(e.Streams, s)
+	}
+	return e
+}
+
+// SentRequest is the request of an attempt as it was sent, without its secrets.
+type SentRequest struct {
+	// Method and URL of the request. The URL has the origin of the webhook; what is behind it may be a secret.
+	Method, URL string
+	// At is when it was sent.
+	At time.Time
+	// Header has "[masked]" in place of secrets.
+	Header map[string][]string
+	// Body is the beginning of the body, at most MaxShownBody bytes, with secrets masked. Size is the length of the
+	// whole body as it was sent.
+	Body []byte
+	Size int
+	// Cut is true if the body goes on behind Body.
+	Cut bool
+}
+
+// MaxShownBody bounds SentRequest.Body in bytes, before masks are put in.
+const MaxShownBody = 64 << 10
+
+// NotRebuiltError says why the request of an attempt cannot be built again, for an operator.
+type NotRebuiltError struct {
+	Code Code
+	Why  string
+}
+
+// Error implements error.
+func (e *NotRebuiltError) Error() string { return e.Why }
+
+// ErrRebuilding says that the largest number of requests is being built again.
+var ErrRebuilding = errors.New("many requests are being built again")
 
 // LoggedAttemptOf returns the log entry of an attempt. It contains no part of what was sent, and of the answer only if
 // answers takes its result.
@@ -75,8 +232,8 @@ func LoggedAttemptOf(a Attempt, answers DeliveryLog) LoggedAttempt {
 		DeliveryID: cmp.Or(a.DeliveryID, a.Delivery.WakeID), Attempt: a.Delivery.Attempt, MaxAttempts: a.MaxAttempts,
 		Result: a.Result.String(), Status: a.Status,
 		Class: a.Class, Reason: a.Reason[:min(len(a.Reason), MaxReason)], Events: a.Events,
-		Bytes: a.Bytes, From: a.From, Waited: a.Waited, Exchanged: a.Exchanged, Remote: a.Remote, HTTP: a.HTTP,
-		TLS: a.TLS, Answer: a.Answer,
+		Bytes: a.Bytes, From: a.From, Extent: a.Extent, Waited: a.Waited, Exchanged: a.Exchanged,
+		Remote: a.Remote, HTTP: a.HTTP, TLS: a.TLS, Answer: a.Answer,
 	}
 }
 

@@ -37,6 +37,14 @@ const (
 	CodeReplayRefused Code = "REPLAY_REFUSED"
 	// CodeRetryRefused: there is nothing of a delivery to try again, or it cannot be tried now.
 	CodeRetryRefused Code = "RETRY_REFUSED"
+	// CodeRequestUnknown: nothing was sent in an attempt, or the log does not say enough of its request.
+	CodeRequestUnknown Code = "REQUEST_UNKNOWN"
+	// CodeEventsGone: the stream server has no such events any more.
+	CodeEventsGone Code = "EVENTS_GONE"
+	// CodeEventsChanged: the stream has other events now, where those of an attempt were.
+	CodeEventsChanged Code = "EVENTS_CHANGED"
+	// CodeSubscriptionChanged: the subscription has another configuration than at the time of an attempt.
+	CodeSubscriptionChanged Code = "SUBSCRIPTION_CHANGED"
 	// CodeStreamNotJSON: a subscription to one stream has a filter, which needs JSON, and the stream is not.
 	CodeStreamNotJSON        Code = "STREAM_NOT_JSON"
 	CodeNotImplemented       Code = "NOT_IMPLEMENTED"
@@ -58,6 +66,8 @@ var (
 	ErrStreamsUnknown = errors.New("the streams of the server are not known yet, try again")
 	// ErrNoStream: the stream server has no such stream.
 	ErrNoStream = errors.New("upstream has no such stream")
+	// ErrNotKept: the stream server no longer keeps an offset, although the stream may exist.
+	ErrNotKept = errors.New("upstream does not keep the offset any more")
 	// ErrNotFound: no such subscription or consumer.
 	ErrNotFound = errors.New("not found")
 	// ErrNotBefore: a consumer has acknowledged nothing behind the offset that it is to go back to.

@@ -26,7 +26,7 @@ func newHarness(t *testing.T, change func(*Config)) *harness {
 	h := &harness{Harness: ports.New(t)}
 	cfg := Config{
 		Store: h.Store, Upstream: h.Up, Streams: h.Rec, Outcomes: h.Outcomes, Targets: h.Rec, Tokens: h.Tokens,
-		Tester: h.Tester, Health: h.Health,
+		Tester: h.Tester, Rebuilder: h.Rebuilder, Health: h.Health,
 		UpstreamTransport: &http.Transport{DisableCompression: true, ExpectContinueTimeout: time.Second},
 		Ready:             h.Store.Ready, Logger: h.Logger, Clock: h.Clock, HeadTimeout: 50 * time.Millisecond,
 	}

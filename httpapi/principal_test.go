@@ -132,7 +132,7 @@ func (a asks) requests(res web.Resource, own string) (all []asked) {
 		targets = nil
 		for _, id := range a.ids {
 			for _, rest := range a.rest {
-				target := strings.NewReplacer(":id", id, "*", rest).Replace(res.Route)
+				target := strings.NewReplacer(":delivery", hiddenEv, ":id", id, "*", rest).Replace(res.Route)
 				if !slices.Contains(targets, target) {
 					targets = append(targets, target)
 				}
@@ -232,8 +232,10 @@ func TestAPrincipalSeesNothingOutsideItsPaths(t *testing.T) {
 					t.Errorf("logged %s", text)
 				}
 			}
-			if calls := with.Rec.Noted(); len(calls) > 0 || len(with.Tester.Tested) > 0 || len(with.Up.Asked()) > 0 {
-				t.Errorf("asked for it: %q, %v, %q", calls, with.Tester.Tested, with.Up.Asked())
+			if calls := with.Rec.Noted(); len(calls) > 0 || len(with.Tester.Tested) > 0 ||
+				len(with.Rebuilder.Rebuilt) > 0 || len(with.Up.Asked()) > 0 {
+				t.Errorf("asked for it: %q, %v, %v, %q", calls, with.Tester.Tested, with.Rebuilder.Rebuilt,
+					with.Up.Asked())
 			}
 			if res.Whole || slices.Contains(aboutNoStream, res.Route+own) {
 				return
@@ -247,6 +249,38 @@ func TestAPrincipalSeesNothingOutsideItsPaths(t *testing.T) {
 					"add to asksOf what it is asked for", i, hidden)
 			}
 		})
+	}
+}
+
+// TestTheRequestOfAWakeIsForThoseWhoSeeAllItsStreams holds that a wake, which names all streams of its consumer, is not
+// shown to one who does not see one of them.
+func TestTheRequestOfAWakeIsForThoseWhoSeeAllItsStreams(t *testing.T) {
+	only, err := fsm.ParsePattern(ofA)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := twoPaths(t, true)
+	sub, _ := h.Store.Catalog().Get("a")
+	for id, stream := range map[string]string{"w_seen": "/a/1", "w_hidden": "/" + hidden + "/0"} {
+		h.Store.DB.PutLogged(sub, fsm.LoggedAttempt{
+			At: h.Clock(), Stream: "/a/0", Consumer: "a:%2Fa%2F0", WakeID: id, DeliveryID: id, Bytes: 1, Result: "done",
+			Extent: fsm.Extent{Shape: "0123abcd", Streams: []fsm.WokenStream{{Path: "/a/0"}, {Path: stream}}},
+		})
+	}
+	all := h.svc.permit
+	asA := func(_ *http.Request, needed fsm.Role) (fsm.Principal, error) {
+		return fsm.Principal{Name: "acme", Roles: []fsm.Role{needed}, Paths: []fsm.Pattern{only}}, nil
+	}
+	for _, c := range []struct {
+		permit func(*http.Request, fsm.Role) (fsm.Principal, error)
+		id     string
+		status int
+	}{{asA, "w_seen", 200}, {asA, "w_hidden", 404}, {all, "w_hidden", 200}} {
+		h.svc.permit, h.Rebuilder.Rebuilt = c.permit, nil
+		a := h.Operator("GET", "/api/v1/subscriptions/a/deliveries/"+c.id+"/request", "")
+		if a.Status != c.status || (c.status == 200) != (len(h.Rebuilder.Rebuilt) == 1) {
+			t.Errorf("%s: %d %s, built %+v", c.id, a.Status, a.Text, h.Rebuilder.Rebuilt)
+		}
 	}
 }
 

@@ -60,6 +60,8 @@ type Config struct {
 	Outcomes *router.Router
 	Targets  fields.Targets
 	Tester   control.Tester
+	// Rebuilder builds the requests of logged attempts again, for operators.
+	Rebuilder control.Rebuilder
 	// Consents is nil if no endpoint is asked for its consent.
 	Consents control.Consents
 	Health   operator.Health
@@ -170,7 +172,7 @@ func New(cfg Config) (*Service, error) {
 	missing := map[string]bool{
 		"Store": cfg.Store == nil, "Upstream": cfg.Upstream == nil, "Streams": cfg.Streams == nil,
 		"Outcomes": cfg.Outcomes == nil, "Targets": cfg.Targets == nil, "Tokens": cfg.Tokens == nil,
-		"Tester": cfg.Tester == nil, "Health": cfg.Health == nil,
+		"Tester": cfg.Tester == nil, "Rebuilder": cfg.Rebuilder == nil, "Health": cfg.Health == nil,
 		"Ready": cfg.Ready == nil, "Logger": cfg.Logger == nil, "UpstreamURL": cfg.Gateway && cfg.UpstreamURL == nil,
 		"UpstreamTransport": cfg.Gateway && cfg.UpstreamTransport == nil,
 		"OutboxServer":      cfg.Outbox != "" && cfg.OutboxServer == nil,
@@ -202,7 +204,7 @@ func New(cfg Config) (*Service, error) {
 	}
 	s.control = &control.Service{
 		View: control.NewView(cfg.Store, cfg.Streams), Upstream: cfg.Upstream, Tester: cfg.Tester,
-		Consents:    cfg.Consents,
+		Rebuilder: cfg.Rebuilder, Consents: cfg.Consents,
 		Differences: fields.Differences,
 		Outcomes:    cfg.Outcomes, Clock: cfg.Clock, Log: cfg.Logger,
 	}

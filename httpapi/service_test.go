@@ -15,8 +15,9 @@ func TestConfigIsChecked(t *testing.T) {
 		"Store": func(c *Config) { c.Store = nil }, "Upstream": func(c *Config) { c.Upstream = nil },
 		"Streams": func(c *Config) { c.Streams = nil }, "Outcomes": func(c *Config) { c.Outcomes = nil },
 		"Targets": func(c *Config) { c.Targets = nil }, "Tester": func(c *Config) { c.Tester = nil },
-		"Tokens": func(c *Config) { c.Tokens = nil },
-		"Ready":  func(c *Config) { c.Ready = nil }, "Logger": func(c *Config) { c.Logger = nil },
+		"Rebuilder": func(c *Config) { c.Rebuilder = nil },
+		"Tokens":    func(c *Config) { c.Tokens = nil },
+		"Ready":     func(c *Config) { c.Ready = nil }, "Logger": func(c *Config) { c.Logger = nil },
 		"UpstreamURL": func(c *Config) { c.Gateway = true }, "BodyTimeout": func(c *Config) { c.BodyTimeout = -1 },
 	} {
 		cfg := whole

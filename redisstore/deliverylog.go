@@ -296,6 +296,7 @@ func writeLogged(sub string, a fsm.LoggedAttempt) []any {
 		"i", delivery, "a", a.Attempt, "r", a.Result, "h", a.Status, "k", a.Class, "y", a.Reason, "n", a.Events,
 		"b", a.Bytes, "f", string(a.From), "q", a.Waited.Microseconds(), "x", a.Exchanged.Microseconds(),
 		"m", a.Remote, "v", a.HTTP, "l", a.TLS, "o", a.Answer, "z", a.MaxAttempts,
+		"g", a.Extent.Text(a.From, a.Stream),
 	}
 }
 
@@ -316,5 +317,6 @@ func readLogged(sub string, e redis.XMessage) fsm.LoggedAttempt {
 	}
 	a.Consumer = cmp.Or(a.Consumer, fsm.ConsumerID(sub, a.Stream))
 	a.DeliveryID = cmp.Or(a.DeliveryID, a.WakeID)
+	a.Extent = fsm.ReadExtent(text("g"), a.From, a.Stream)
 	return a
 }

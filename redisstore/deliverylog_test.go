@@ -123,10 +123,14 @@ func TestTheDeliveryLogOnEveryKindOfRedis(t *testing.T) {
 			whole.Status, whole.Class, whole.Reason = 500, "server_error", strings.Repeat("x", fsm.MaxReason+1)
 			whole.Waited, whole.Exchanged = 34*time.Microsecond, 1200*time.Microsecond
 			whole.MaxAttempts, whole.Answer = 9, "over\ncapacity"
+			whole.Extent = fsm.Extent{Shape: "0123abcd", At: "0007", Span: 2, Replay: true}
 			whole.Remote, whole.HTTP, whole.TLS = "192.0.2.7:443", "1.1", "1.3"
 			wake := attempt(subs[0], 5, fsm.AttemptAccepted)
 			wake.DeliveryID, wake.Events, wake.From = wake.Delivery.WakeID, 0, ""
 			wake.Answer = "of a 2xx"
+			wake.Extent = fsm.Extent{
+				Shape: "0123abcd", Streams: []fsm.WokenStream{{Path: "/a/5", Acked: "-1", Pending: true}},
+			}
 			wake.Delivery.Consumer = "s0:%2Fa%2F5:7"
 			l.outcomes.Attempted(whole)
 			l.outcomes.Attempted(wake)
@@ -171,6 +175,23 @@ func TestTheDeliveryLogOnEveryKindOfRedis(t *testing.T) {
 				t.Errorf("left behind: %v", keys)
 			}
 		})
+	}
+}
+
+// TestAnEntryOfTheVersionBeforeIsRead holds that an entry that lacks where its events are has all else.
+func TestAnEntryOfTheVersionBeforeIsRead(t *testing.T) {
+	t.Parallel()
+	l := openLogging(t, redisstore.EmptyRedis(t).URL, fsm.LogAll)
+	sub := l.create(t, "s")
+	if err := l.rdb.XAdd(t.Context(), &redis.XAddArgs{Stream: l.LogKey(sub), Values: []any{
+		"t", l.now.UnixMicro(), "d", 7, "s", "/a", "c", "", "w", "w_1", "e", 1, "i", "evt_1", "a", 1, "r", "done",
+		"h", 200, "k", "", "y", "", "n", 1, "b", 9, "f", "-1",
+	}}).Err(); err != nil {
+		t.Fatal(err)
+	}
+	list := must[[][]fsm.LoggedAttempt](t)(l.LoggedAttempts(t.Context(), places(sub, ""), 9))[0]
+	if len(list) != 1 || list[0].DeliveryID != "evt_1" || list[0].Bytes != 9 || list[0].Extent.Shape != "" {
+		t.Errorf("it is read as %+v", list)
 	}
 }
 

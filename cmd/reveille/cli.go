@@ -35,7 +35,7 @@ type cli struct {
 	watched, wait, failed, failing, all, details bool
 	follow                                       bool
 
-	code, class, window              string
+	code, class, window, request     string
 	secret, signature, id, timestamp string
 	tolerance                        time.Duration
 
@@ -170,7 +170,8 @@ var commands = []command{
 			"is the id that the receiver\ngot, BYTES the size of the body. About the latest thousand of a " +
 			"subscription are kept, for a week; REVEILLE_DELIVERY_LOG\nsays which. --details also shows where a " +
 			"request went, how long it took and what was answered. --follow shows attempts\nas they come, the " +
-			"latest at the bottom, until it is interrupted.",
+			"latest at the bottom, until it is interrupted. " +
+			"--request shows what was sent in the latest attempt\nof a delivery: its events are read again.",
 		flags: func(c *cli, f *flag.FlagSet) {
 			pages(c, f)
 			f.BoolVar(&c.failed, "failed", false, "only those that failed, or are retired or dead")
@@ -180,6 +181,7 @@ var commands = []command{
 			f.StringVar(&c.code, "status", "", "only those answered with this `status`, such as 503 or 5xx")
 			f.StringVar(&c.class, "class", "", "only those that failed with this `class`, such as timeout")
 			f.StringVar(&c.id, "id", "", "only those of the delivery or wake with this `id`")
+			f.StringVar(&c.request, "request", "", "show the request of the delivery or wake with this `id`")
 			spans(c, f)
 		},
 		run: (*cli).deliveries,

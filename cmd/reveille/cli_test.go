@@ -282,6 +282,36 @@ There is more: reveille deliveries orders --status 5xx --class unavailable --id 
 `,
 		},
 		{
+			"what was sent", "deliveries orders --request evt_ab_7",
+			"GET /api/v1/subscriptions/orders/deliveries/evt_ab_7/request",
+			`{"method":"POST","url":"https://w.example:8443/[masked]","headers":[
+			{"name":"Content-Type","value":"application/json"},{"name":"Webhook-Signature","value":"[masked]"}],
+			"body":"{\"a\":\n\"\u001b[31m\"}","bytes":70000,"body_cut":true}`,
+			`
+POST /[masked] HTTP/1.1
+Host: w.example:8443
+Content-Type: application/json
+Webhook-Signature: [masked]
+
+{"a":
+"?[31m"}
+
+(this is the beginning of 70000 bytes)
+`,
+		},
+		{
+			"what was sent, if it is no text", "deliveries orders --request evt_ab_7",
+			"GET /api/v1/subscriptions/orders/deliveries/evt_ab_7/request",
+			`{"method":"POST","url":"https://w.example/[masked]","headers":[],"body":"",
+			"body_base64":"/wA=","bytes":2}`,
+			`
+POST /[masked] HTTP/1.1
+Host: w.example
+
+(no text; in Base64) /wA=
+`,
+		},
+		{
 			"delivery attempts of all", "deliveries --status 503 --limit 1",
 			"GET /api/v1/deliveries?limit=1&status=503",
 			`{"deliveries":[{"id":"1764167412345-0","at":"2026-11-21T15:19:58.25Z","stream":"/a","wake_id":"w_1",
@@ -911,6 +941,7 @@ func TestWrongCommandLines(t *testing.T) {
 		{"resume", "usage:"},
 		{"retry a b", "usage: reveille retry"},
 		{"deliveries a b", "usage: reveille deliveries [flags] [SUBSCRIPTION]"},
+		{"deliveries --request evt_1", "--request needs the subscription"},
 		{"deliveries --follow --cursor x", "it takes no --cursor"},
 		{"find", "usage: reveille find [flags] ID"},
 		{"deliveries a --since -1h", `--since "-1h": expected how long ago`},

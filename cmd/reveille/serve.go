@@ -182,7 +182,8 @@ func assemble(
 	}
 	p.api, err = httpapi.New(httpapi.Config{
 		Store: p.store, Upstream: p.tailer.Upstream(), Streams: p.tailer.Discovery(), Outcomes: outcomes,
-		Targets: p.dispatcher, Tester: p.dispatcher, Consents: consents, Health: health{p.store, p.tailer},
+		Targets: p.dispatcher, Tester: p.dispatcher, Rebuilder: p.dispatcher, Consents: consents,
+		Health:       health{p.store, p.tailer},
 		Tokens:       s.tokens,
 		UpstreamURL:  s.upstream,
 		UpstreamHost: http.Header(s.UpstreamHeaders).Get("Host"), PublicURL: s.public,

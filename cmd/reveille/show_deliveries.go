@@ -41,6 +41,9 @@ type shownDelivery struct {
 const failedResults = "failed,retired,dead"
 
 func (c *cli) deliveries(ctx context.Context, args []string) error {
+	if c.request != "" {
+		return c.sentRequest(ctx, args)
+	}
 	if err := c.span(); err != nil {
 		return err
 	}
@@ -71,6 +74,51 @@ func (c *cli) deliveries(ctx context.Context, args []string) error {
 		}
 	}
 	return c.more(more, body.Next)
+}
+
+// shownRequest is the request of an attempt in the operator's API, with the fields that the commands show.
+type shownRequest struct {
+	Method  string `json:"method"`
+	URL     string `json:"url"`
+	Headers []struct {
+		Name  string `json:"name"`
+		Value string `json:"value"`
+	} `json:"headers"`
+	Body       string `json:"body"`
+	BodyBase64 string `json:"body_base64"`
+	Bytes      int    `json:"bytes"`
+	BodyCut    bool   `json:"body_cut"`
+}
+
+// sentRequest shows the request of a delivery's latest attempt as HTTP text.
+func (c *cli) sentRequest(ctx context.Context, args []string) error {
+	if len(args) != 1 {
+		return usageError{"deliveries: --request needs the subscription that the delivery is of"}
+	}
+	path := subscriptionsPath + "/" + url.PathEscape(args[0]) + "/deliveries/" + url.PathEscape(c.request) + "/request"
+	var r shownRequest
+	if printed, err := c.ask(ctx, http.MethodGet, path, nil, &r); printed || err != nil {
+		return err
+	}
+	_, rest, _ := strings.Cut(r.URL, "://")
+	host, target, _ := strings.Cut(rest, "/")
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s /%s HTTP/1.1\nHost: %s\n", printable(r.Method), printable(target), printable(host))
+	for _, h := range r.Headers {
+		fmt.Fprintf(&b, "%s: %s\n", printable(h.Name), printable(h.Value))
+	}
+	b.WriteByte('\n')
+	if r.BodyBase64 != "" {
+		r.Body = "(no text; in Base64) " + r.BodyBase64
+	}
+	for line := range strings.SplitSeq(r.Body, "\n") {
+		b.WriteString(printable(line) + "\n")
+	}
+	if r.BodyCut {
+		fmt.Fprintf(&b, "\n(this is the beginning of %s)\n", counted(r.Bytes, "byte"))
+	}
+	_, err := fmt.Fprint(c.out, b.String())
+	return err
 }
 
 // attemptRows is a table of delivery attempts, of one subscription or of all.

@@ -99,6 +99,8 @@ type page struct {
 	Log     fsm.DeliveryLog
 	// Back is the page that a form was sent from; empty for a page that is no answer to a form.
 	Back string
+	// Delivery is true if the page is about one delivery.
+	Delivery bool
 	// ReadOnly is true for those who may only look. CSRF is the token that the forms of others send along.
 	ReadOnly bool
 	CSRF     string

@@ -24,9 +24,14 @@ import (
 const evil = `"'><script>alert(1)</script><img src=x onerror=alert(2)>`
 
 // troubled has everything that pages show, and evil texts wherever others have a say.
-func troubled(t *testing.T) *ports.Harness {
+func troubled(t *testing.T) *ports.Harness { return troubledWith(t, func(*httpapi.Config) {}) }
+
+func troubledWith(t *testing.T, change func(*httpapi.Config)) *ports.Harness {
 	t.Helper()
-	h, _ := service.New(t, func(c *httpapi.Config) { c.DeliveryLog = fsm.LogAll })
+	h, _ := service.New(t, func(c *httpapi.Config) {
+		c.DeliveryLog = fsm.LogAll
+		change(c)
+	})
 	h.Subscribe("orders", 3)
 	h.Subscribe("quiet", 1)
 	if err := h.Store.RefreshCatalog(t.Context()); err != nil {
@@ -194,6 +199,11 @@ func TestPagesShowWhatOneAsks(t *testing.T) {
 			"failed 503", "attempt 2 of 9", "192.0.2.7:443, HTTP 1.1, TLS 1.3", "The endpoint answered 503", evil,
 			"312 bytes", "1s",
 		},
+		"/subscriptions/orders/deliveries/evt_7": {
+			"evt_7", "over", "failed 503", "attempt 2 of 9", "The endpoint answered 503", "Reveille tries again", evil,
+			"Show the request",
+		},
+		"/subscriptions/orders/deliveries/evt_dead_7": {"dead", "status 500"},
 		"/audit":   {"subscription changed", "192.0.2.1", `{"description":"<b>"}`, evil},
 		"/replays": {"No replay is under way"},
 	} {
@@ -357,6 +367,76 @@ func TestAssetsAreServed(t *testing.T) {
 	for _, name := range []string{"none.js", "..%2fconsole.go", "htmx.LICENSE"} {
 		if a := h.Operator(http.MethodGet, "/assets/"+name, ""); a.Status != http.StatusNotFound {
 			t.Errorf("%s: %d", name, a.Status)
+		}
+	}
+}
+
+// TestThePageOfADeliveryShowsItsRequest holds that what a request has is shown as text, to those who may see it, and
+// only when they ask for it. Why there is none stands in its place.
+func TestThePageOfADeliveryShowsItsRequest(t *testing.T) {
+	const admin, read, page = "the-admin-token", "the-read-token", "/subscriptions/orders/deliveries/evt_7"
+	for _, token := range []string{"", admin, read} {
+		h := troubledWith(t, func(c *httpapi.Config) {
+			if token != "" {
+				c.AdminToken, c.ReadToken = admin, read
+			}
+		})
+		h.Rebuilder.Result = fsm.SentRequest{
+			Method: "POST", URL: "https://w.example/[masked]", At: h.Clock(), Size: 70_000, Cut: true,
+			Header: map[string][]string{"Webhook-Signature": {"[masked]"}, "X-Evil": {evil}},
+			Body:   []byte(`{"text":"` + evil + `"}`),
+		}
+		ask := func(target string) string {
+			a := h.Operator(http.MethodGet, target, "", "Authorization", "Bearer "+token)
+			if a.Status != http.StatusOK || strings.Contains(a.Text, "<script>alert") ||
+				strings.Contains(a.Text, "<img") {
+				t.Errorf("%s with %q: %d\n%s", target, token, a.Status, a.Text)
+			}
+			root, err := html.Parse(strings.NewReader(a.Text))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for n := range root.Descendants() {
+				refreshes := attribute(n, "id") == "live" && attribute(n, "hx-get") != ""
+				if refreshes && strings.Contains(target, "request=") && token != read {
+					t.Errorf("%s asks for itself again", target)
+				}
+				if strings.HasPrefix(attribute(n, "id"), "show-") && token == read {
+					t.Errorf("%s offers the request to one who may only look", target)
+				}
+			}
+			return text(root)
+		}
+		shown := ask(page)
+		if strings.Contains(shown, "The request") || len(h.Rebuilder.Rebuilt) > 0 {
+			t.Errorf("with %q: it is shown unasked", token)
+		}
+		attempts := ports.RowsOf(
+			h.Operator("GET", "/api/v1/deliveries?id=evt_7", "", "Authorization", "Bearer "+token), "deliveries")
+		target := page + "?request=" + attempts[0]["id"].(string)
+		shown = ask(target)
+		if token == read {
+			if len(h.Rebuilder.Rebuilt) > 0 || strings.Contains(shown, "The request") {
+				t.Errorf("one who may only look is shown %s", shown)
+			}
+			continue
+		}
+		for _, want := range []string{
+			"POST https://w.example/[masked]", "Webhook-Signature: [masked]", "X-Evil: " + evil,
+			`{"text":"` + evil + `"}`, "it has 70000 bytes", "2026-01-02T03:04:05Z",
+		} {
+			if !strings.Contains(shown, want) {
+				t.Errorf("with %q, it lacks %q:\n%s", token, want, shown)
+			}
+		}
+		h.Rebuilder.Result.Body = []byte("\xff\x00")
+		if shown = ask(target); !strings.Contains(shown, "/wA=") {
+			t.Errorf("bytes are shown as %s", shown)
+		}
+		h.Rebuilder.Err = &fsm.NotRebuiltError{Code: fsm.CodeEventsGone, Why: "they are gone: " + evil}
+		if shown = ask(target); !strings.Contains(shown, "they are gone: "+evil) ||
+			!strings.Contains(shown, "failed 503") {
+			t.Errorf("with %q, why there is none is not said: %s", token, shown)
 		}
 	}
 }

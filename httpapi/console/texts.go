@@ -16,6 +16,9 @@ var texts = template.FuncMap{
 	"ago": ago, "stamp": stamp, "millis": millis, "sign": sign, "state": state, "result": result, "means": means,
 	"chart": chart, "waits": waits, "words": words,
 	"button": button, "letters": letters, "matching": matching, "again": again,
+	"line": func(list []operator.DeliveryBody, p *page, shown *shownRequest) linePart {
+		return linePart{list, p, shown}
+	},
 	"failed": func() string { return failedResults },
 	"attempts": func(list []operator.DeliveryBody, ofAll bool, p *page) attemptsPart {
 		return attemptsPart{list, ofAll, p.Next != "", p.Log}
@@ -71,6 +74,33 @@ type attemptsPart struct {
 	// More is true if there may be others, and Log is which attempts are kept.
 	More bool
 	Log  fsm.DeliveryLog
+}
+
+// shownRequest is the request of an attempt, or why it cannot be shown.
+type shownRequest struct {
+	Attempt string
+	Request *operator.RequestBody
+	Problem string
+}
+
+// linePart is the time line of a delivery's attempts, the latest first. Shown is nil if no request is shown.
+type linePart struct {
+	List  []operator.DeliveryBody
+	Page  *page
+	Shown *shownRequest
+}
+
+// Of is what is shown of an attempt's request; nil for nothing.
+func (l linePart) Of(d operator.DeliveryBody) *shownRequest {
+	if l.Shown != nil && l.Shown.Attempt == d.ID {
+		return l.Shown
+	}
+	return nil
+}
+
+// Links says whether there is a link that shows an attempt's request: on the page of the delivery, for those who may.
+func (l linePart) Links(d operator.DeliveryBody) bool {
+	return l.Page.Delivery && !l.Page.ReadOnly && d.Bytes > 0 && l.Of(d) == nil
 }
 
 // moment is a time that may not be known.

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/url"
@@ -52,6 +53,10 @@ func (f *Face) views() []view {
 				{Key: "id", Label: "Delivery or wake", Hint: "evt_…"},
 				since, until,
 			},
+		},
+		{
+			route: "/subscriptions/:id/deliveries/:delivery", menu: "Deliveries", template: "delivery.html",
+			read: f.delivery,
 		},
 		{
 			route: "/consumers", menu: "Consumers", template: "consumers.html",
@@ -203,6 +208,44 @@ func (f *Face) letter(ctx context.Context, c echo.Context, p *page) error {
 	body, err := f.Operator.Letter(ctx, c.Param("id"))
 	p.Body, p.Title = body, c.Param("id")
 	return err
+}
+
+// deliveryBody is a delivery or a wake. Shown is the request of an attempt, if it is asked for; otherwise nil.
+type deliveryBody struct {
+	operator.FoundBody
+	Shown *shownRequest
+}
+
+func (f *Face) delivery(ctx context.Context, c echo.Context, p *page) error {
+	id, of := c.Param("delivery"), c.Param("id")
+	found, err := f.Operator.Find(ctx, id, of)
+	if err != nil {
+		return err
+	}
+	body := deliveryBody{FoundBody: found.Found[0]}
+	if attempt := p.Query.Get("request"); attempt != "" && !p.ReadOnly {
+		body.Shown = f.request(ctx, of, id, attempt, body.Attempts)
+		p.Still = true // each look reads the stream
+	}
+	p.Body, p.Title, p.Delivery = body, id, true
+	return nil
+}
+
+// request reads the request of an attempt. A wake of a push is found by its ID, too, and its attempts may be those of
+// several deliveries.
+func (f *Face) request(
+	ctx context.Context, subscription, id, attempt string, attempts []operator.DeliveryBody,
+) *shownRequest {
+	for _, d := range attempts {
+		if d.ID == attempt {
+			id = cmp.Or(d.DeliveryID, d.WakeID)
+		}
+	}
+	r, err := f.Operator.Request(ctx, subscription, id, attempt)
+	if err != nil {
+		return &shownRequest{Attempt: attempt, Problem: f.Refusal(err).Message}
+	}
+	return &shownRequest{Attempt: attempt, Request: &r}
 }
 
 func (f *Face) find(ctx context.Context, c echo.Context, p *page) error {

@@ -40,6 +40,8 @@ type Service struct {
 	View     *View
 	Upstream Upstream
 	Tester   Tester
+	// Rebuilder builds the requests of attempts again.
+	Rebuilder Rebuilder
 	// Consents is nil if no endpoint is asked for its consent.
 	Consents Consents
 	Outcomes *router.Router

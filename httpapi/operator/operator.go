@@ -80,6 +80,7 @@ func (f *Face) Resources() []web.Resource {
 			Route: one + "/deliveries", Role: web.RoleRead,
 			Methods: list(f.showDeliveries, deliveryFilters...),
 		},
+		{Route: one + "/deliveries/:delivery/request", Role: web.RoleOperate, Methods: web.Get(f.showRequest)},
 		{
 			Route: "/api/v1/deliveries", Role: web.RoleRead,
 			Methods: list(pageOf(f.Deliveries), append([]string{"subscription"}, deliveryFilters...)...),

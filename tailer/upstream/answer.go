@@ -30,7 +30,7 @@ var (
 	// ErrGone says that there is no such stream.
 	ErrGone = fsm.ErrNoStream
 	// ErrNotKept says that upstream no longer keeps an offset, although the stream may exist.
-	ErrNotKept = errors.New("upstream does not keep the offset any more")
+	ErrNotKept = fsm.ErrNotKept
 	// errGoneThere is ErrGone after a 410 to a read. Some servers also answer 410 for an offset that they do not keep.
 	errGoneThere = fmt.Errorf("%w: 410", ErrGone)
 )

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"strings"
 	"testing"
 
 	"reveille/test/harness"
@@ -100,14 +101,33 @@ func (i *installation) awaitLetter(sub string) (id string) {
 	return id
 }
 
+// delivery returns the page of the latest delivery of a subscription, and that with its request.
+func (i *installation) delivery(sub string) (page, request string) {
+	i.t.Helper()
+	var body struct {
+		Deliveries []struct {
+			ID         string
+			DeliveryID string `json:"delivery_id"`
+		}
+	}
+	harness.Eventually(i.t, harness.Wait, "the log has a delivery of "+sub, func() error {
+		operator := harness.NewClient(i.t, i.rev.Operator)
+		operator.Do(http.MethodGet, "/api/v1/subscriptions/"+sub+"/deliveries?stream=/orders/1", "").Decode(i.t, &body)
+		return harness.True(func() bool { return len(body.Deliveries) > 0 }, "it has none")()
+	})
+	page = "/subscriptions/" + sub + "/deliveries/" + body.Deliveries[0].DeliveryID
+	return page, page + "?request=" + body.Deliveries[0].ID
+}
+
 // pagesOf are the kinds of pages, with what the subscription "orders" has.
-func pagesOf(letter string) []string {
+func pagesOf(letter, delivery, request string) []string {
 	const consumer = "orders:%2Forders%2F1"
 	return []string{
 		"/", "/subscriptions", "/subscriptions?failing=true", "/subscriptions/orders",
 		"/subscriptions/orders?refresh=off",
 		"/deliveries", "/deliveries?result=failed%2Cretired%2Cdead", "/consumers", "/consumers/" + consumer,
 		"/dead-letters", "/dead-letters?subscription=orders", "/dead-letters/" + letter, "/replays", "/audit",
+		delivery, request,
 		"/find?q=" + url.QueryEscape("/orders/1"), "/find?q=" + url.QueryEscape(letter),
 	}
 }
@@ -119,7 +139,7 @@ func TestEveryPageIsForEverybody(t *testing.T) {
 	i := install(t, nil)
 	webhook := answers(t, http.StatusBadRequest, evil)
 	i.subscribe("orders", webhook, map[string]any{"description": evil})
-	i.gateway.Append("/orders/1", `{}`)
+	i.gateway.Append("/orders/1", `{"text":"`+strings.ReplaceAll(evil, `"`, `\"`)+`"}`)
 	stream := "/orders/" + url.PathEscape(evil)
 	i.gateway.Create(stream)
 	letter := i.awaitLetter("orders")
@@ -130,6 +150,7 @@ func TestEveryPageIsForEverybody(t *testing.T) {
 		}
 		return nil
 	})
+	delivery, request := i.delivery("orders")
 	for _, l := range []look{screen, phone} {
 		t.Run(l.name, func(t *testing.T) {
 			p := open(t, i.rev.Operator, l, mouse)
@@ -143,10 +164,14 @@ func TestEveryPageIsForEverybody(t *testing.T) {
 				}
 				p.clean(where)
 			}
-			for _, target := range pagesOf(letter) {
+			for _, target := range pagesOf(letter, delivery, request) {
 				p.visit(target)
 				look(target)
 			}
+			p.visit(delivery)
+			p.press("show-" + request[strings.LastIndex(request, "=")+1:])
+			p.must("POST http://", `{"text":"`+strings.ReplaceAll(evil, `"`, `\"`)+`"}`, "Webhook-Signature: [masked]")
+			p.clean("the request of a delivery")
 			p.visit("/subscriptions/orders")
 			p.must(evil)
 			p.press("do-rotate-secret")

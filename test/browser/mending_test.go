@@ -150,7 +150,7 @@ func TestEndpointsAreMendedInFourClicks(t *testing.T) {
 			if code, isStatus := strings.CutPrefix(f.reason, "status "); isStatus {
 				p.must("this endpoint answers " + code)
 			}
-			p.press("fs-0")
+			p.press("of")
 			e.mend(secret)
 			if f.mend != nil {
 				f.mend(i, f.name, e)

@@ -109,3 +109,86 @@ func TestTheDeliveryLog(t *testing.T) {
 		t.Errorf("of a deleted subscription: status %d, %s", status, errs)
 	}
 }
+
+// TestWhatWasSentIsReadAgain has an endpoint refuse two events and then take their replay. An operator sees both
+// requests as they came, until the stream is another one.
+func TestWhatWasSentIsReadAgain(t *testing.T) {
+	t.Parallel()
+	e := shared(t)
+	p := e.pushes(t, map[string]any{"batch": 2, "headers": map[string]string{"X-Api-Key": "a-key-of-the-endpoint"}})
+	p.receiver.Answer(func(n int, _ harness.Push) int {
+		if n == 1 {
+			return http.StatusUnprocessableEntity
+		}
+		return http.StatusNoContent
+	})
+	p.add(p.path, 0, 2)
+	harness.Eventually(t, harness.Wait, "the refused delivery is dead", func() error {
+		status, out, errs := e.rev.Ask("", "dead-letters", "--subscription", p.sub.ID)
+		return harness.True(func() bool { return status == 0 && strings.Contains(out, "dl_") }, "%s %s", out, errs)()
+	})
+	if status, _, errs := e.rev.Ask("", "dead-letters", "replay", "--subscription", p.sub.ID); status != 0 {
+		t.Fatalf("replay: %s", errs)
+	}
+	var list struct{ Deliveries []struct{ ID string } }
+	admin := e.operator()
+	of := "/api/v1/subscriptions/" + p.sub.ID + "/deliveries"
+	harness.Eventually(t, harness.Wait, "both attempts are in the log", func() error {
+		admin.Do(http.MethodGet, of, "").Decode(t, &list)
+		return harness.True(func() bool { return len(list.Deliveries) == 2 }, "it has %+v", list)()
+	})
+	p.gateway.Append(p.path, `{"n":"what came later"}`)
+	p.gateway.CloseStream(p.path)
+	pushes := p.receiver.Pushes()
+	request := of + "/" + pushes[0].ID + "/request"
+	for i, d := range list.Deliveries {
+		push := pushes[1-i] // the log has the latest first
+		var r struct {
+			Headers []struct{ Name, Value string }
+			Body    string
+			SentAt  time.Time `json:"sent_at"`
+		}
+		a := admin.Do(http.MethodGet, request+"?attempt="+d.ID, "")
+		if a.Status != http.StatusOK {
+			t.Fatalf("the request of %s: %d %s", d.ID, a.Status, a.Body)
+		}
+		a.Decode(t, &r)
+		if r.Body != string(push.Body) || time.Since(r.SentAt).Abs() > time.Hour {
+			t.Errorf("shown is %s of %s, and %s came", r.Body, r.SentAt, push.Body)
+		}
+		for _, h := range r.Headers {
+			want := push.Header.Get(h.Name)
+			switch h.Name {
+			case "Webhook-Signature", "X-Api-Key":
+				want = "[masked]"
+			case "Webhook-Timestamp":
+				want = h.Value
+			case "Content-Length":
+				want = fmt.Sprint(len(push.Body))
+			}
+			if h.Value != want {
+				t.Errorf("%s is %q, and %q came", h.Name, h.Value, want)
+			}
+		}
+		if strings.Contains(string(a.Body), "a-key-of-the-endpoint") || strings.Contains(string(a.Body), p.sub.Secret) {
+			t.Errorf("a secret is shown: %s", a.Body)
+		}
+	}
+	status, out, errs := e.rev.Ask("", "deliveries", p.sub.ID, "--request", pushes[0].ID)
+	if status != 0 || !strings.HasPrefix(out, "POST /[masked] HTTP/1.1\nHost: ") ||
+		!strings.HasSuffix(out, "\n\n"+string(pushes[0].Body)+"\n") {
+		t.Errorf("reveille deliveries --request: %s %s", out, errs)
+	}
+	refused := func(what, code string) {
+		t.Helper()
+		harness.Eventually(t, soon, what, func() error {
+			status, _, errs := e.rev.Ask("", "deliveries", p.sub.ID, "--request", pushes[0].ID)
+			return harness.True(func() bool { return status == 1 && strings.Contains(errs, code) }, "%s", errs)()
+		})
+	}
+	p.gateway.DeleteStream(p.path)
+	refused("the stream is gone", "EVENTS_GONE")
+	p.gateway.Create(p.path)
+	p.add(p.path, 0, 2)
+	refused("the stream was made anew", "EVENTS_CHANGED")
+}

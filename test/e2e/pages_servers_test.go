@@ -33,6 +33,8 @@ type pastes struct {
 	receiver  *harness.Receiver
 	// from and to are offsets of the stream /orders/17, letter is a dead letter of the subscription orders.
 	from, to, letter string
+	// delivery is a push of the subscription orders that was taken.
+	delivery string
 	// handed is an event that was handed over for direct delivery, and waits is one whose endpoint is not ready.
 	handed, waits string
 	// push is a request of a subscription with this secret.
@@ -144,6 +146,26 @@ func (w *pastes) bury() {
 	w.receiver.Answer(func(int, harness.Push) int { return http.StatusNoContent })
 }
 
+// deliver has the endpoint take an event of the subscription orders, and waits until the log says so.
+func (w *pastes) deliver() {
+	w.t.Helper()
+	before := len(w.receiver.Pushes())
+	w.gateway.Append("/orders/17", `{"n":6}`)
+	harness.Eventually(w.t, soon, "a push of orders is in the log", func() error {
+		for _, p := range w.receiver.Pushes()[before:] {
+			if p.Header.Get("X-OJS-Signature") != "" || !strings.HasPrefix(p.ID, "evt_") {
+				continue // of another subscription
+			}
+			var list struct{ Deliveries []struct{ ID string } }
+			w.admin.Do(http.MethodGet, "/api/v1/subscriptions/orders/deliveries?id="+p.ID, "").Decode(w.t, &list)
+			if w.delivery = p.ID; len(list.Deliveries) > 0 {
+				return nil
+			}
+		}
+		return errors.New("there is none")
+	})
+}
+
 // places are what stands on the pages, each followed by what it is here.
 func (w *pastes) places() []string {
 	h, hmac := w.push.Header, harness.Sign(w.secret, time.Now(), w.push.Body)
@@ -156,7 +178,8 @@ func (w *pastes) places() []string {
 		"https://example.com/hook", w.receiver.URL, "https://alerts.example.com/ojs", w.receiver.URL,
 		"SUBSCRIPTION STREAM", "orders /orders/17", "OFFSET", w.from, "{from}", w.from,
 		"0000000000000000_0000000000000026", w.from, "0000000000000000_0000000000000052", w.to,
-		"dl_23_1795703412345678", w.letter, "whe_17_5f0c2a9d3b7e4c613", w.handed,
+		"dl_23_1795703412345678", w.letter,
+		"evt_5f0a1b2c3d4e5f607182_0", w.delivery, "whe_17_5f0c2a9d3b7e4c613", w.handed,
 		"whe_38_0a7d15e9b2c64f801", w.waits, "whsec_…", w.secret,
 		"t=1704067200,sha256=a1b2…", hmac, "t=…,sha256=…", hmac,
 		"'v1,…' --id evt_… --timestamp …", fmt.Sprintf("'%s' --id %s --timestamp %s",
@@ -188,6 +211,9 @@ func (w *pastes) run(b pasted) {
 	}
 	if strings.Contains(script, "dead-letters") || strings.Contains(script, "dl_") {
 		w.bury()
+	}
+	if strings.Contains(script, "evt_5f0a1b2c3d4e5f607182_0") {
+		w.deliver()
 	}
 	if strings.Contains(script, "redis-cli") {
 		w.pasteOnRedis(b.at, script)

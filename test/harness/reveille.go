@@ -198,7 +198,7 @@ func (r *Reveille) Ask(stdin string, args ...string) (status int, stdout, stderr
 	cmd.Env = append(cmd.Env, "GORACE=atexit_sleep_ms=0")
 	var out, errs strings.Builder
 	cmd.Stdout, cmd.Stderr = io.MultiWriter(&out, r.secrets), io.MultiWriter(&errs, r.secrets)
-	if args[0] == "rotate-secret" || args[0] == "subscribe" { // they are for showing one
+	if args[0] == "rotate-secret" || args[0] == "subscribe" || slices.Contains(args, "--request") { // to show one
 		cmd.Stdout = &out
 	}
 	err := cmd.Run()

@@ -271,6 +271,22 @@ func (p *Tester) Test(ctx context.Context, sub fsm.Subscription) (fsm.TestDelive
 	return p.Result, p.Err
 }
 
+// Rebuilder is a control.Rebuilder that notes what it is to build, with the Born that it is given.
+type Rebuilder struct {
+	Result  fsm.SentRequest
+	Err     error
+	Rebuilt []fsm.LoggedAttempt
+	Born    []int64
+}
+
+// Rebuild implements control.Rebuilder.
+func (r *Rebuilder) Rebuild(
+	_ context.Context, _ fsm.Subscription, born int64, a fsm.LoggedAttempt,
+) (fsm.SentRequest, error) {
+	r.Rebuilt, r.Born = append(r.Rebuilt, a), append(r.Born, born)
+	return r.Result, r.Err
+}
+
 // Consents is a control.Consents that notes who is asked, and grants by the key "k".
 type Consents struct {
 	Asked []string

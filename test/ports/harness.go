@@ -35,17 +35,18 @@ const (
 
 // Harness is both ports, with everything around them at hand. Its end asserts that no secret was logged.
 type Harness struct {
-	T        *testing.T
-	Store    *Memory
-	Up       *Upstream
-	Rec      *Recorder
-	Tester   *Tester
-	Consents *Consents
-	Tokens   *token.Tokens
-	Outcomes *router.Router
-	Logs     *observer.ObservedLogs
-	Logger   *zap.Logger
-	Health   *Health
+	T         *testing.T
+	Store     *Memory
+	Up        *Upstream
+	Rec       *Recorder
+	Tester    *Tester
+	Rebuilder *Rebuilder
+	Consents  *Consents
+	Tokens    *token.Tokens
+	Outcomes  *router.Router
+	Logs      *observer.ObservedLogs
+	Logger    *zap.Logger
+	Health    *Health
 	// At is the address that requests come to; a loopback address, unless a test has another one.
 	At net.IP
 
@@ -67,7 +68,8 @@ func New(t *testing.T) *Harness {
 			Streams: map[string]fsm.StreamInfo{}, Shared: map[string]fsm.StreamInfo{}, Broken: map[string]bool{},
 		},
 		At:  net.IPv6loopback,
-		Rec: &Recorder{Told: make(chan string, 64)}, Tester: &Tester{}, Health: &Health{}, Outcomes: router.New(),
+		Rec: &Recorder{Told: make(chan string, 64)}, Tester: &Tester{}, Rebuilder: &Rebuilder{},
+		Health: &Health{}, Outcomes: router.New(),
 	}
 	h.Store = newMemory(h.Clock)
 	h.Consents = &Consents{
