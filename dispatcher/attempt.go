@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"hash/crc32"
 	"io"
 	"net/http"
 	"net/url"
@@ -88,11 +89,6 @@ func (d *Dispatcher) allowTarget(_ context.Context, a *attempt) bool {
 
 func (d *Dispatcher) build(ctx context.Context, a *attempt) bool {
 	a.content.At = d.cfg.Clock()
-	limit := cmp.Or(a.sub.Timeout, d.cfg.RequestTimeout)
-	if a.delivery.Patience > 0 { // it ends before the deadline, which a change of the subscription does not move
-		limit = min(limit, a.delivery.Patience-fsm.AttemptMargin)
-	}
-	ctx, a.cancel = context.WithTimeout(ctx, limit)
 	body, err := d.compose(ctx, a)
 	switch {
 	case errors.Is(err, errTarget):
@@ -106,7 +102,12 @@ func (d *Dispatcher) build(ctx context.Context, a *attempt) bool {
 		}
 		return a.ends(v)
 	}
-	a.size = len(body)
+	limit := cmp.Or(a.sub.Timeout, d.cfg.RequestTimeout)
+	if a.delivery.Patience > 0 { // it ends before the deadline, which a change of the subscription does not move
+		limit = min(limit, a.delivery.Patience-fsm.AttemptMargin)
+	}
+	ctx, a.cancel = context.WithTimeout(ctx, limit)
+	a.request, a.size, a.sum = a.request.WithContext(ctx), len(body), crc32.ChecksumIEEE(body)
 	return true
 }
 

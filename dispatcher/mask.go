@@ -160,8 +160,11 @@ func (d decoding) find(hidden []extent, text, secret string) []extent {
 			break
 		}
 		e := d.place(i+n, i+n+len(secret))
-		if i += n + len(secret); len(secret) >= leastSecret || isWord(text, e.from, e.to) {
+		if i += n; len(secret) >= leastSecret || isWord(text, e.from, e.to) {
 			hidden = append(hidden, e)
+			i += len(secret)
+		} else {
+			i++
 		}
 	}
 	for n := min(len(secret)-1, len(d.plain)); n >= leastSecret; n-- {

@@ -266,18 +266,20 @@ func TestTheRequestOfAnEventThatWasHandedOverIsBuiltAgain(t *testing.T) {
 	withHanded(t, func(h *handed) {
 		h.event("a", nil)
 		h.event("b", nil)
-		var over []fsm.Attempt
+		var over []fsm.LoggedAttempt
 		read := func(
 			_ context.Context, _, _ string, at, _ fsm.Offset, _ int, _ int64, _ func([]byte) bool,
 		) (fsm.Batch, error) {
 			return fsm.Batch{JSON: true, Events: [][]byte{[]byte(h.events[0])}, From: at, To: "1", Tail: "1"}, nil
 		}
 		f := start(h.t, h.store, func(c *Config) { c.ReadBatch = read }, without(h.t, h), func(d *Dispatcher) {
-			d.cfg.Outcomes.Observe(router.Observer{Attempt: func(a fsm.Attempt) { over = append(over, a) }})
+			d.cfg.Outcomes.Observe(router.Observer{Attempt: func(a fsm.Attempt) {
+				over = append(over, fsm.LoggedAttemptOf(a, fsm.LogAll))
+			}})
 		})
 		f.Deliver(h.store.event(h.sub, "/s/1", "1"))
 		pass(time.Second)
-		e := fsm.LoggedAttemptOf(over[0], fsm.LogAll)
+		e := over[0]
 		r, err := f.Rebuild(h.t.Context(), h.sub, 0, e)
 		if err != nil || string(r.Body) != `"a"` || r.Header["X-Webhook-Attempt"][0] != "1" ||
 			r.Header["X-Webhook-Id"][0] != h.headers[0].Get("X-Webhook-Id") {

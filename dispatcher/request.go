@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"maps"
 	"net/http"
 	"net/url"
@@ -76,19 +77,24 @@ func (a *attempt) extent() fsm.Extent {
 		return e
 	}
 	e.At, e.Span = a.delivery.At(a.delivery.Primary), a.content.Batch.Span()
+	e.Sum = sumText(a.sum)
 	if a.sub.Format == fsm.FormatOJS {
 		e.WokeAt = a.delivery.WokeAt
 	}
 	return e
 }
 
+// sumText is a CRC-32 as an Extent has it.
+func sumText(sum uint32) string { return fmt.Sprintf("%08x", sum) }
+
 // shapeOf stands for what of a subscription its requests depend on, and for the address in them. It depends on no
-// secret but the webhook.
+// secret but the webhook. Another way to make it hides the requests of all attempts of before.
 func shapeOf(sub fsm.Subscription, publicURL string) string {
 	sum := sha256.New()
-	_, _ = fmt.Fprintf(sum, "%q %q %q %q %q %d %q %q %q %q %q", // never fails
+	_, _ = fmt.Fprintf(sum, "%q %q %q %q %q %d %q %q %q %t %q %q", // never fails
 		sub.Generation, publicURL, sub.Mode, sub.Format, sub.Signature, sub.Batch, sub.Webhook, sub.Filter.Events,
-		sub.Filter.TypePath, sub.Authorization.Query, slices.Sorted(maps.Keys(sub.Headers)))
+		sub.Filter.TypePath, sub.Authorization.Secret != "", sub.Authorization.Query,
+		slices.Sorted(maps.Keys(sub.Headers)))
 	for _, path := range slices.Sorted(maps.Keys(sub.Filter.Values)) {
 		_, _ = fmt.Fprintf(sum, " %q %q", path, sub.Filter.Values[path])
 	}
@@ -97,7 +103,7 @@ func shapeOf(sub fsm.Subscription, publicURL string) string {
 
 // Rebuild builds the request of a logged attempt again, as the attempt did, and sends nothing. It reads the events of a
 // push from their stream, and changes nothing. born is the Born of the consumer that the subscription now has for the
-// stream. The error is fsm.ErrRebuilding, an *fsm.NotRebuiltError, or that of the context.
+// stream. The error is an *fsm.NotRebuiltError, or that of the context.
 func (d *Dispatcher) Rebuild(
 	ctx context.Context, sub fsm.Subscription, born int64, e fsm.LoggedAttempt,
 ) (r fsm.SentRequest, err error) {
@@ -105,7 +111,7 @@ func (d *Dispatcher) Rebuild(
 	case d.rebuilding <- struct{}{}:
 		defer func() { <-d.rebuilding }()
 	default:
-		return r, fsm.ErrRebuilding
+		return r, notRebuilt(fsm.CodeTooManyRequests, "this replica builds many requests again; try again")
 	}
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
@@ -116,7 +122,7 @@ func (d *Dispatcher) Rebuild(
 		Span: e.Extent.Span, Streams: e.Extent.Tails(),
 	}}
 	switch {
-	case e.Bytes == 0:
+	case e.Bytes == 0, sub.Mode == fsm.ModePush && e.Events == 0:
 		return r, notRebuilt(fsm.CodeRequestUnknown, "nothing was sent in this attempt")
 	case e.Extent.Shape == "":
 		return r, notRebuilt(fsm.CodeRequestUnknown,
@@ -141,7 +147,7 @@ func (d *Dispatcher) Rebuild(
 	switch {
 	case err != nil:
 		return r, notRebuilt(fsm.CodeSubscriptionChanged, "no such request can be made any more")
-	case sub.Mode == fsm.ModePush && len(body) != e.Bytes:
+	case sub.Mode == fsm.ModePush && (len(body) != e.Bytes || sumText(crc32.ChecksumIEEE(body)) != e.Extent.Sum):
 		return r, otherEvents()
 	}
 	return a.shown(body, e), nil
@@ -160,15 +166,15 @@ func (d *Dispatcher) readAgain(ctx context.Context, a *attempt, e fsm.LoggedAtte
 	if first := fsm.EventID(a.delivery, e.From); !handedOver && e.DeliveryID != first &&
 		!strings.HasPrefix(e.DeliveryID, first+"-") {
 		return notRebuilt(fsm.CodeEventsChanged,
-			"the stream was made anew since: it has other events under the same name")
+			"the stream, or its consumer, was made anew since: other events may have this place now")
 	}
 	matches, err := a.matches()
 	if err != nil {
 		return notRebuilt(fsm.CodeSubscriptionChanged, "this version does not know the filter of the subscription")
 	}
-	// No end: the span says where the events end. Nor has the reader anything to go on from.
+	// No end: the span says where the events end. All such reads have one name, so they keep one answer open at most.
 	batch, err := d.cfg.ReadBatch(
-		ctx, "request "+a.delivery.Generation+" "+e.ID, e.Stream, e.Extent.At, "", e.Events, e.Extent.Span, matches,
+		ctx, "requests built again", e.Stream, e.Extent.At, "", e.Events, e.Extent.Span, matches,
 	)
 	switch {
 	case d.requests.Err() != nil:
@@ -176,11 +182,13 @@ func (d *Dispatcher) readAgain(ctx context.Context, a *attempt, e fsm.LoggedAtte
 	case errors.Is(err, context.Canceled):
 		return err
 	case errors.Is(err, fsm.ErrNoStream):
-		return notRebuilt(fsm.CodeEventsGone, "the stream server has no such stream any more")
+		return notRebuilt(fsm.CodeEventsGone, "the stream server has no such stream any more, or not these events")
 	case errors.Is(err, fsm.ErrNotKept), batch.NotKept, batch.Lost > 0:
 		return notRebuilt(fsm.CodeEventsGone, "the stream server does not keep the events any more")
 	case err != nil:
 		return notRebuilt(fsm.CodeUpstreamUnavailable, "the stream server cannot be read now; try again")
+	case len(batch.Events) == 0 && batch.From.After(e.From):
+		return notRebuilt(fsm.CodeEventsGone, "the stream server does not keep the events any more")
 	case len(batch.Events) != e.Events:
 		return otherEvents()
 	}

@@ -57,10 +57,11 @@ type attempt struct {
 	most int
 	// eventType is fsm.Attempt.EventType; load sets it.
 	eventType string
-	// build sets request, the size of its body in bytes, and cancel, which ends it. Then send sets sent and exchange,
-	// and with the answer response and status. Without an answer, the status is 0.
+	// build sets request, the size of its body in bytes, its CRC-32, and cancel, which ends it. Then send sets sent and
+	// exchange, and with the answer response and status. Without an answer, the status is 0.
 	request  *http.Request
 	size     int
+	sum      uint32
 	cancel   func()
 	sent     bool
 	exchange *exchange
@@ -118,7 +119,7 @@ func (a *attempt) over() fsm.Attempt {
 	if a.sent {
 		over.Waited, over.Exchanged = a.asked.Sub(cmp.Or(a.delivery.Asked, a.began)), a.took-a.asked.Sub(a.began)
 		over.Remote, over.TLS = a.exchange.peer()
-		over.Extent = a.extent()
+		over.Extent = a.extent
 		if a.response != nil {
 			over.HTTP = strings.TrimPrefix(a.response.Proto, "HTTP/")
 		}

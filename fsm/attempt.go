@@ -35,8 +35,9 @@ type Attempt struct {
 	// and if nothing could be read.
 	Events int
 	From   Offset
-	// Extent says where the events of the request are, if it was Sent.
-	Extent Extent
+	// Extent returns what it takes to build the request again. It is nil if it was not Sent. Only an observer may call
+	// it, before it returns.
+	Extent func() Extent
 	// EventType is the type of the event that the delivery brings. The event itself holds the type, so it is known once
 	// the event is read, however the attempt ends. It is empty for an event without a type, and for formats where no
 	// observer needs it.

@@ -2,7 +2,6 @@ package fsm
 
 import (
 	"cmp"
-	"errors"
 	"regexp"
 	"strconv"
 	"strings"
@@ -73,6 +72,8 @@ type Extent struct {
 	// Shape stands for what of a subscription and of the settings a request depends on. If it is another one now, the
 	// request would be another one, too. It is empty if the Extent is not known.
 	Shape string
+	// Sum is the CRC-32 of the request's body, in hexadecimal. It is empty for a wake, whose body has a token.
+	Sum string
 	// At is the position that the events were read from, and Span the Batch.Span of what was read. Both are empty for a
 	// wake.
 	At   Offset
@@ -93,15 +94,15 @@ type WokenStream struct {
 	Pending     bool
 }
 
-// MaxExtent bounds the text of an Extent in bytes. A wake with more streams has an Extent without them.
-const MaxExtent = 1 << 10
+// MaxExtent bounds the streams in an Extent, as text, in bytes. A wake with more streams has an Extent without them.
+const MaxExtent = 1 << 9
 
 // StreamsOf returns the streams of a wake as an Extent has them; nil if they are too many.
 func StreamsOf(w Delivery) (streams []WokenStream) {
 	size := 0
 	for _, s := range w.Streams {
 		t := WokenStream{s.Path, s.Acked.Value(), Link{Acked: s.Acked, Tail: s.Tail}.Pending()}
-		if size += len(t.Path) + len(t.Acked) + len("\n+ "); size > MaxExtent/2 {
+		if size += len(t.Path) + len(t.Acked) + len("\n+ "); size > MaxExtent {
 			return nil
 		}
 		streams = append(streams, t)
@@ -129,6 +130,9 @@ func (e Extent) Text(from Offset, primary string) string {
 	}
 	var b strings.Builder
 	b.WriteString(e.Shape)
+	if e.Sum != "" {
+		b.WriteString("-" + e.Sum)
+	}
 	number := func(letter byte, n int64) {
 		if n != 0 {
 			b.WriteByte(letter)
@@ -155,13 +159,10 @@ func (e Extent) Text(from Offset, primary string) string {
 		}
 		b.WriteString(s.Acked)
 	}
-	if b.Len() > MaxExtent {
-		return ""
-	}
 	return b.String()
 }
 
-var extentText = regexp.MustCompile(`^([0-9a-f]{8})(?:n([0-9]+))?(r1)?(?:w([0-9]+))?(?: (.+))?$`)
+var extentText = regexp.MustCompile(`^([0-9a-f]{8})(?:-([0-9a-f]{8}))?(?:n([0-9]+))?(r1)?(?:w([0-9]+))?(?: (.+))?$`)
 
 // ReadExtent is the reverse of Extent.Text. A text that it does not know is an Extent that is not known: a later
 // version may write others.
@@ -171,9 +172,9 @@ func ReadExtent(text string, from Offset, primary string) Extent {
 	if m == nil {
 		return Extent{}
 	}
-	e := Extent{Shape: m[1], Replay: m[3] != "", At: Offset(m[5])}
-	e.Span, _ = strconv.ParseInt(m[2], 10, 64)
-	if millis, err := strconv.ParseInt(m[4], 10, 64); err == nil {
+	e := Extent{Shape: m[1], Sum: m[2], Replay: m[4] != "", At: Offset(m[6])}
+	e.Span, _ = strconv.ParseInt(m[3], 10, 64)
+	if millis, err := strconv.ParseInt(m[5], 10, 64); err == nil {
 		e.WokeAt = time.UnixMilli(millis)
 	}
 	if e.Span > 0 {
@@ -216,9 +217,6 @@ type NotRebuiltError struct {
 // Error implements error.
 func (e *NotRebuiltError) Error() string { return e.Why }
 
-// ErrRebuilding says that the largest number of requests is being built again.
-var ErrRebuilding = errors.New("many requests are being built again")
-
 // LoggedAttemptOf returns the log entry of an attempt. It contains no part of what was sent, and of the answer only if
 // answers takes its result.
 func LoggedAttemptOf(a Attempt, answers DeliveryLog) LoggedAttempt {
@@ -226,13 +224,17 @@ func LoggedAttemptOf(a Attempt, answers DeliveryLog) LoggedAttempt {
 		a.Answer = ""
 	}
 	a.Answer = strings.ToValidUTF8(a.Answer[:min(len(a.Answer), MaxLetterAnswer)], "")
+	var extent Extent
+	if a.Extent != nil {
+		extent = a.Extent()
+	}
 	return LoggedAttempt{
 		Subscription: a.Delivery.Subscription, At: a.Began, Took: a.Took, Stream: a.Delivery.Primary,
 		Consumer: a.Delivery.Consumer, WakeID: a.Delivery.WakeID, Epoch: a.Delivery.Epoch,
 		DeliveryID: cmp.Or(a.DeliveryID, a.Delivery.WakeID), Attempt: a.Delivery.Attempt, MaxAttempts: a.MaxAttempts,
 		Result: a.Result.String(), Status: a.Status,
 		Class: a.Class, Reason: a.Reason[:min(len(a.Reason), MaxReason)], Events: a.Events,
-		Bytes: a.Bytes, From: a.From, Extent: a.Extent, Waited: a.Waited, Exchanged: a.Exchanged,
+		Bytes: a.Bytes, From: a.From, Extent: extent, Waited: a.Waited, Exchanged: a.Exchanged,
 		Remote: a.Remote, HTTP: a.HTTP, TLS: a.TLS, Answer: a.Answer,
 	}
 }

@@ -33,8 +33,9 @@ func TestALogGivesBackWhereTheEventsOfARequestAre(t *testing.T) {
 		{Path: "/d", Acked: IncarnateOffset("i", "k", "v+1"), Tail: IncarnateOffset("i", "l", "w")},
 	}}
 	for text, e := range map[string]Extent{
-		"0123abcdn1":       {Shape: "0123abcd", At: from, Span: 1},
-		"0123abcdn12 0005": {Shape: "0123abcd", At: "0005", Span: 12},
+		"0123abcdn1":          {Shape: "0123abcd", At: from, Span: 1},
+		"0123abcd-89abcdefn1": {Shape: "0123abcd", Sum: "89abcdef", At: from, Span: 1},
+		"0123abcdn12 0005":    {Shape: "0123abcd", At: "0005", Span: 12},
 		"0123abcdn1r1w1790000000123 i/ -1": {
 			Shape: "0123abcd", At: "i/ -1", Span: 1, Replay: true,
 			WokeAt: time.UnixMilli(1790000000123),

@@ -123,13 +123,17 @@ func TestTheDeliveryLogOnEveryKindOfRedis(t *testing.T) {
 			whole.Status, whole.Class, whole.Reason = 500, "server_error", strings.Repeat("x", fsm.MaxReason+1)
 			whole.Waited, whole.Exchanged = 34*time.Microsecond, 1200*time.Microsecond
 			whole.MaxAttempts, whole.Answer = 9, "over\ncapacity"
-			whole.Extent = fsm.Extent{Shape: "0123abcd", At: "0007", Span: 2, Replay: true}
+			whole.Extent = func() fsm.Extent {
+				return fsm.Extent{Shape: "0123abcd", Sum: "89abcdef", At: "0007", Span: 2, Replay: true}
+			}
 			whole.Remote, whole.HTTP, whole.TLS = "192.0.2.7:443", "1.1", "1.3"
 			wake := attempt(subs[0], 5, fsm.AttemptAccepted)
 			wake.DeliveryID, wake.Events, wake.From = wake.Delivery.WakeID, 0, ""
 			wake.Answer = "of a 2xx"
-			wake.Extent = fsm.Extent{
-				Shape: "0123abcd", Streams: []fsm.WokenStream{{Path: "/a/5", Acked: "-1", Pending: true}},
+			wake.Extent = func() fsm.Extent {
+				return fsm.Extent{
+					Shape: "0123abcd", Streams: []fsm.WokenStream{{Path: "/a/5", Acked: "-1", Pending: true}},
+				}
 			}
 			wake.Delivery.Consumer = "s0:%2Fa%2F5:7"
 			l.outcomes.Attempted(whole)

@@ -286,7 +286,7 @@ There is more: reveille deliveries orders --status 5xx --class unavailable --id 
 			"GET /api/v1/subscriptions/orders/deliveries/evt_ab_7/request",
 			`{"method":"POST","url":"https://w.example:8443/[masked]","headers":[
 			{"name":"Content-Type","value":"application/json"},{"name":"Webhook-Signature","value":"[masked]"}],
-			"body":"{\"a\":\n\"\u001b[31m\"}","bytes":70000,"body_cut":true}`,
+			"body":"{\"a\":\n\t\"\u001b[31m\"}","bytes":70000,"body_cut":true}`,
 			`
 POST /[masked] HTTP/1.1
 Host: w.example:8443
@@ -294,7 +294,7 @@ Content-Type: application/json
 Webhook-Signature: [masked]
 
 {"a":
-"?[31m"}
+	"?[31m"}
 
 (this is the beginning of 70000 bytes)
 `,
@@ -942,6 +942,7 @@ func TestWrongCommandLines(t *testing.T) {
 		{"retry a b", "usage: reveille retry"},
 		{"deliveries a b", "usage: reveille deliveries [flags] [SUBSCRIPTION]"},
 		{"deliveries --request evt_1", "--request needs the subscription"},
+		{"deliveries a --request evt_1 --failed", "--request takes no flag but"},
 		{"deliveries --follow --cursor x", "it takes no --cursor"},
 		{"find", "usage: reveille find [flags] ID"},
 		{"deliveries a --since -1h", `--since "-1h": expected how long ago`},

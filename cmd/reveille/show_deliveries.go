@@ -92,8 +92,12 @@ type shownRequest struct {
 
 // sentRequest shows the request of a delivery's latest attempt as HTTP text.
 func (c *cli) sentRequest(ctx context.Context, args []string) error {
-	if len(args) != 1 {
+	switch {
+	case len(args) != 1:
 		return usageError{"deliveries: --request needs the subscription that the delivery is of"}
+	case c.follow || c.failed || c.details || c.stream != "" || c.code != "" || c.class != "" || c.id != "" ||
+		c.since != "" || c.until != "" || c.cursor != "":
+		return usageError{"deliveries: --request takes no flag but --output and --addr"}
 	}
 	path := subscriptionsPath + "/" + url.PathEscape(args[0]) + "/deliveries/" + url.PathEscape(c.request) + "/request"
 	var r shownRequest
@@ -112,7 +116,13 @@ func (c *cli) sentRequest(ctx context.Context, args []string) error {
 		r.Body = "(no text; in Base64) " + r.BodyBase64
 	}
 	for line := range strings.SplitSeq(r.Body, "\n") {
-		b.WriteString(printable(line) + "\n")
+		for i, part := range strings.Split(line, "\t") {
+			if i > 0 {
+				b.WriteByte('\t')
+			}
+			b.WriteString(printable(part))
+		}
+		b.WriteByte('\n')
 	}
 	if r.BodyCut {
 		fmt.Fprintf(&b, "\n(this is the beginning of %s)\n", counted(r.Bytes, "byte"))

@@ -56,7 +56,7 @@ func (f *Face) views() []view {
 		},
 		{
 			route: "/subscriptions/:id/deliveries/:delivery", menu: "Deliveries", template: "delivery.html",
-			read: f.delivery,
+			read: f.delivery, still: true,
 		},
 		{
 			route: "/consumers", menu: "Consumers", template: "consumers.html",
@@ -224,24 +224,21 @@ func (f *Face) delivery(ctx context.Context, c echo.Context, p *page) error {
 	}
 	body := deliveryBody{FoundBody: found.Found[0]}
 	if attempt := p.Query.Get("request"); attempt != "" && !p.ReadOnly {
-		body.Shown = f.request(ctx, of, id, attempt, body.Attempts)
-		p.Still = true // each look reads the stream
+		body.Shown = f.request(ctx, of, attempt, body.Attempts)
 	}
 	p.Body, p.Title, p.Delivery = body, id, true
 	return nil
 }
 
-// request reads the request of an attempt. A wake of a push is found by its ID, too, and its attempts may be those of
-// several deliveries.
+// request reads the request of an attempt, which is one of those that the page shows.
 func (f *Face) request(
-	ctx context.Context, subscription, id, attempt string, attempts []operator.DeliveryBody,
+	ctx context.Context, subscription, attempt string, attempts []operator.DeliveryBody,
 ) *shownRequest {
-	for _, d := range attempts {
-		if d.ID == attempt {
-			id = cmp.Or(d.DeliveryID, d.WakeID)
-		}
+	i := slices.IndexFunc(attempts, func(d operator.DeliveryBody) bool { return d.ID == attempt })
+	if i < 0 {
+		return &shownRequest{Problem: "This page does not show that attempt (any more)."}
 	}
-	r, err := f.Operator.Request(ctx, subscription, id, attempt)
+	r, err := f.Operator.Request(ctx, subscription, cmp.Or(attempts[i].DeliveryID, attempts[i].WakeID), attempt)
 	if err != nil {
 		return &shownRequest{Attempt: attempt, Problem: f.Refusal(err).Message}
 	}

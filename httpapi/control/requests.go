@@ -14,9 +14,8 @@ import (
 // Rebuilder builds the requests of attempts again.
 type Rebuilder interface {
 	// Rebuild builds the request of a logged attempt of a subscription again, and sends nothing. born is the Born of
-	// the consumer that the subscription has for the stream now; it counts only for a push. The error is
-	// fsm.ErrRebuilding if the largest number of requests is being built, an *fsm.NotRebuiltError if this one cannot
-	// be, or that of the context.
+	// the consumer that the subscription has for the stream now; it counts only for a push. The error is an
+	// *fsm.NotRebuiltError that says why it cannot be built now, or that of the context.
 	Rebuild(ctx context.Context, sub fsm.Subscription, born int64, a fsm.LoggedAttempt) (fsm.SentRequest, error)
 }
 
@@ -49,11 +48,7 @@ func (s *Service) Request(
 		born = consumer.Born
 	}
 	r, err = s.Rebuilder.Rebuild(ctx, sub, born, a)
-	var not *fsm.NotRebuiltError
-	switch {
-	case errors.Is(err, fsm.ErrRebuilding):
-		err = refusal.New(fsm.CodeTooManyRequests, "this replica builds many requests again; try again")
-	case errors.As(err, &not):
+	if not := new(fsm.NotRebuiltError); errors.As(err, &not) {
 		err = refusal.New(not.Code, "%s", not.Why)
 	}
 	return r, a, err

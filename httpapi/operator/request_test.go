@@ -84,7 +84,7 @@ func TestOperatorSeesTheRequestOfAnAttempt(t *testing.T) {
 		h.Rebuilder.Err = &fsm.NotRebuiltError{Code: code, Why: "100 % why"}
 		h.Want(h.Operator("GET", path, ""), status, code, "100 % why")
 	}
-	h.Rebuilder.Err = fsm.ErrRebuilding
+	h.Rebuilder.Err = &fsm.NotRebuiltError{Code: fsm.CodeTooManyRequests, Why: "later"}
 	if a := h.Operator("GET", path, ""); a.Status != http.StatusTooManyRequests ||
 		a.Header.Get("Retry-After") != "1" || a.Code() != string(fsm.CodeTooManyRequests) {
 		t.Errorf("while it is busy: %d, again after %q, %s", a.Status, a.Header.Get("Retry-After"), a.Text)

@@ -138,7 +138,7 @@ const leastEvent = 32
 func (c *Client) Append(path, message string, header ...string) string {
 	c.t.Helper()
 	if len(message) >= leastEvent {
-		canaries.add("an event", message)
+		canaries.add(anEvent, message)
 	}
 	return c.must(http.MethodPost, path, message, []int{200, 204},
 		append(jsonType[:2:2], header...)...).Header.Get("Stream-Next-Offset")

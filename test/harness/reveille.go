@@ -197,8 +197,17 @@ func (r *Reveille) Ask(stdin string, args ...string) (status int, stdout, stderr
 	// with the race detector, a program waits for a second at its end
 	cmd.Env = append(cmd.Env, "GORACE=atexit_sleep_ms=0")
 	var out, errs strings.Builder
-	cmd.Stdout, cmd.Stderr = io.MultiWriter(&out, r.secrets), io.MultiWriter(&errs, r.secrets)
-	if args[0] == "rotate-secret" || args[0] == "subscribe" || slices.Contains(args, "--request") { // to show one
+	shown := r.secrets
+	if slices.Contains(args, "--request") { // it shows events, and nothing else
+		shown = &Secrets{known: shown.known, events: true}
+		defer func() {
+			for _, line := range shown.Found() {
+				r.t.Errorf("reveille %s shows a secret, %s", strings.Join(args, " "), line)
+			}
+		}()
+	}
+	cmd.Stdout, cmd.Stderr = io.MultiWriter(&out, shown), io.MultiWriter(&errs, r.secrets)
+	if args[0] == "rotate-secret" || args[0] == "subscribe" { // they are for showing one
 		cmd.Stdout = &out
 	}
 	err := cmd.Run()

@@ -42,6 +42,8 @@ const leastSecret = 8
 // Secrets finds secrets in what a Reveille writes. It is an io.Writer that never fails, safe for concurrent use.
 type Secrets struct {
 	known map[string]string // text -> what it is
+	// events is true for what may show events.
+	events bool
 
 	mu    sync.Mutex
 	line  []byte // the last one, which has not ended
@@ -126,7 +128,7 @@ func (s *Secrets) look(line string) {
 		}
 	}
 	for _, canary := range canaries.all() {
-		if strings.Contains(line, canary.text) {
+		if (canary.what != anEvent || !s.events) && strings.Contains(line, canary.text) {
 			report(canary.what)
 		}
 	}
@@ -151,6 +153,8 @@ var canaries texts
 const maxCanaries = 100
 
 type canary struct{ what, text string }
+
+const anEvent = "an event"
 
 type texts struct {
 	mu   sync.RWMutex
@@ -202,7 +206,7 @@ func (t *texts) learn(body string) {
 		}
 	}
 	if len(asked.Payload) >= leastEvent {
-		t.add("an event", string(asked.Payload))
+		t.add(anEvent, string(asked.Payload))
 	}
 	for _, value := range asked.Headers {
 		t.add("a header of a subscription", value)
