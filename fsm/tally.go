@@ -65,6 +65,9 @@ type Tally struct {
 	LastError    string
 	// WaitingSince is the earliest WokeAt of those that are waking, zero if none is.
 	WaitingSince time.Time
+	// Partial is true if not all were looked at. Consumers and Asides are right then. The other numbers are at least
+	// what they say, and Idle is 0. FailingSince and WaitingSince may be earlier, and zero says nothing.
+	Partial bool
 }
 
 // Add adds what other consumers of the same subscription count. On a tie of FailingSince it keeps its own error.
@@ -79,6 +82,7 @@ func (t *Tally) Add(o Tally) {
 	t.Failing += o.Failing
 	t.Retired += o.Retired
 	t.Hidden += o.Hidden
+	t.Partial = t.Partial || o.Partial
 	if !o.FailingSince.IsZero() && (t.FailingSince.IsZero() || o.FailingSince.Before(t.FailingSince)) {
 		t.FailingSince, t.LastError = o.FailingSince, o.LastError
 	}

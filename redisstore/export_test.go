@@ -35,6 +35,16 @@ func (s *Store) TallyFew(ctx context.Context, subs []fsm.Subscription, most int)
 	return s.tally(ctx, subs, most)
 }
 
+// TallyWithin is TallyConsumers with other bounds: it looks at so many consumers at a time, and at so many in all.
+func (s *Store) TallyWithin(ctx context.Context, subs []fsm.Subscription, most, bound int) ([]fsm.Tally, error) {
+	return s.tallyWithin(ctx, subs, most, bound)
+}
+
+// TallyEachFew is TallyEach, but looks at so many consumers at a time.
+func (s *Store) TallyEachFew(ctx context.Context, subs []fsm.Subscription, most, bound int) ([]fsm.Tally, error) {
+	return s.tallyEach(ctx, subs, most, bound)
+}
+
 // Clear removes what deleted subscriptions have left, as Run does now and then.
 func (s *Store) Clear(ctx context.Context) error { return s.clear(ctx) }
 

@@ -19,7 +19,12 @@ const (
 	tallyCalls = 16
 	tallyBatch = 1600
 	tallySets  = 4096
+	// tallyMost bounds the consumers that one tally looks at.
+	tallyMost = 20_000
 )
+
+// talliedLists are the lists that tally.lua goes along.
+var talliedLists = []string{"waiting", "aside", "retired", "live", "given_up", "hidden", "failing"}
 
 // CountConsumers implements control.Store.
 func (s *Store) CountConsumers(ctx context.Context, subs []fsm.Subscription) ([][]int, error) {
@@ -77,7 +82,98 @@ func (s *Store) CountPending(ctx context.Context) (pending int, waiting time.Tim
 
 // TallyConsumers implements control.Store.
 func (s *Store) TallyConsumers(ctx context.Context, subs []fsm.Subscription) ([]fsm.Tally, error) {
-	return s.tally(ctx, subs, tallyBatch)
+	return s.tallyWithin(ctx, subs, tallyBatch, tallyMost)
+}
+
+// tallyWithin tallies subscriptions, and looks at no more consumers than bound says. If all consumers that are on lists
+// are not more, it goes along these lists. Otherwise it looks at the subscriptions' own consumers.
+func (s *Store) tallyWithin(ctx context.Context, subs []fsm.Subscription, most, bound int) ([]fsm.Tally, error) {
+	listed, pipe := 0, s.rdb.Pipeline()
+	var sizes []*redis.IntCmd
+	for p := range s.keys.partitions {
+		for _, list := range talliedLists {
+			sizes = append(sizes, pipe.ZCard(ctx, s.keys.partition(p)+list))
+		}
+	}
+	if _, err := pipe.Exec(ctx); err != nil {
+		return nil, wrap(err)
+	}
+	for _, size := range sizes {
+		listed += int(size.Val())
+	}
+	if listed <= bound {
+		return s.tally(ctx, subs, most)
+	}
+	return s.tallyEach(ctx, subs, most, bound)
+}
+
+// TallyEach is TallyConsumers as it goes if many consumers are on lists: it looks at the subscriptions' own consumers,
+// at no more than bound of them.
+func (s *Store) TallyEach(ctx context.Context, subs []fsm.Subscription, bound int) ([]fsm.Tally, error) {
+	return s.tallyEach(ctx, subs, tallyBatch, bound)
+}
+
+// eachCall is a call of tally_each.lua, which looks at so many consumers.
+type eachCall struct {
+	partition, looks int
+	args             []any
+}
+
+// tallyEach tallies subscriptions by their own consumers. It looks at no more than bound says, and at no more than most
+// of a subscription in a partition. The first subscriptions get their share first.
+func (s *Store) tallyEach(ctx context.Context, subs []fsm.Subscription, most, bound int) ([]fsm.Tally, error) {
+	counts, err := s.CountConsumers(ctx, subs)
+	if err != nil {
+		return nil, err
+	}
+	tallies, looks := make([]fsm.Tally, len(subs)), make([][]int, len(subs))
+	for i, byPartition := range counts {
+		looks[i] = make([]int, len(byPartition))
+		for p, n := range byPartition {
+			looks[i][p] = min(n, most, bound)
+			bound -= looks[i][p]
+			tallies[i].Partial = tallies[i].Partial || looks[i][p] < n
+		}
+	}
+	var calls []*eachCall
+	for p := range s.keys.partitions {
+		var call *eachCall
+		for i, sub := range subs {
+			if counts[i][p] == 0 {
+				continue
+			}
+			n := looks[i][p]
+			if call == nil || call.looks+n > most/tallyCalls || len(call.args) >= tallySets/tallyCalls*4 {
+				call = &eachCall{partition: p}
+				calls = append(calls, call)
+			}
+			call.looks += n
+			call.args = append(call.args, i+1, sub.ID, sub.Generation, n)
+		}
+	}
+	for len(calls) > 0 {
+		n, looked := 0, 0
+		for n < min(len(calls), tallyCalls) && (n == 0 || looked+calls[n].looks <= most) {
+			looked += calls[n].looks
+			n++
+		}
+		batch := calls[:n]
+		calls = calls[n:]
+		for _, r := range s.pipeline(ctx, scriptTallyEach, n, func(i int) ([]string, []any) {
+			return s.keys.guard(batch[i].partition), s.arguments(batch[i].partition, batch[i].args...)
+		}) {
+			r.each(func(rows *reply) { rows.tally(tallies) })
+			if r.bad != nil {
+				return nil, r.bad
+			}
+		}
+	}
+	for i := range tallies {
+		if !tallies[i].Partial {
+			restAreIdle(&tallies[i])
+		}
+	}
+	return tallies, nil
 }
 
 // tally tallies subscriptions. The number most is about how many consumers one pipeline looks at.
@@ -122,11 +218,13 @@ func (s *Store) tally(ctx context.Context, subs []fsm.Subscription, most int) ([
 		}
 	}
 	for i := range tallies {
-		t := &tallies[i]
-		t.Idle = max(0, t.Consumers+t.Asides-t.Waking-t.Live-t.GivenUp)
+		restAreIdle(&tallies[i])
 	}
 	return tallies, nil
 }
+
+// restAreIdle counts as idle what is in no other state.
+func restAreIdle(t *fsm.Tally) { t.Idle = max(0, t.Consumers+t.Asides-t.Waking-t.Live-t.GivenUp) }
 
 // tally reads what tally.lua returns for one subscription, and adds it to the tallies of the partition.
 func (r *reply) tally(tallies []fsm.Tally) {

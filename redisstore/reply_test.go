@@ -305,6 +305,17 @@ func callers() []caller {
 			[]any{"0", []any{append([]any{int64(0)}, append(slices.Repeat([]any{int64(1)}, 10), "", int64(1))...)}},
 			[]any{"0", []any{append([]any{int64(2)}, append(slices.Repeat([]any{int64(1)}, 10), "", int64(1))...)}},
 		}},
+		{scriptTallyEach, func(ctx context.Context, s *Store) error {
+			if err := s.rdb.SAdd(ctx, s.keys.consumersOf(sub, 0), "s:a").Err(); err != nil {
+				return err
+			}
+			_, err := s.TallyEach(ctx, []fsm.Subscription{sub}, 1)
+			return err
+		}, []any{
+			[]any{[]any{int64(1), int64(1)}},
+			[]any{append(slices.Repeat([]any{int64(1)}, 10), "boredom", "", int64(1))},
+			[]any{append([]any{int64(2)}, append(slices.Repeat([]any{int64(1)}, 10), "", int64(1))...)},
+		}},
 		{scriptLease, func(ctx context.Context, s *Store) error {
 			return s.leases(ctx, "r", []int{0}, time.Second)[0].err
 		}, []any{[]any{int64(7), int64(0)}}},

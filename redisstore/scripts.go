@@ -107,6 +107,7 @@ var (
 	scriptReplayQueues  = partitionScript("replay_queues")
 	scriptCancelReplays = partitionScript("cancel_replays")
 	scriptTally         = partitionScript("tally")
+	scriptTallyEach     = partitionScript("tally_each")
 	scriptRewind        = partitionScript("rewind")
 	scriptRetry         = partitionScript("retry")
 	scriptRetryDelivery = partitionScript("retry_delivery")

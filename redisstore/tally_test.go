@@ -3,6 +3,9 @@ package redisstore_test
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -125,13 +128,21 @@ func TestConsumersAreTalliedByStateAndCondition(t *testing.T) {
 				},
 				{Consumers: 1, Waking: 1, Pending: 1, WaitingSince: nextAt},
 			}
-			for _, most := range []int{1, 2, 7, 10_000} {
-				// Each generation by itself: the list of subscriptions has an ID once.
-				got := must[[]fsm.Tally](t)(w.TallyFew(ctx, subs[:6], most))
-				got = append(got, must[[]fsm.Tally](t)(w.TallyFew(ctx, subs[6:], most))...)
-				for i := range subs {
-					if fmt.Sprintf("%+v", got[i]) != fmt.Sprintf("%+v", want[i]) {
-						t.Errorf("%d at a time, %s is counted as\n%+v, want\n%+v", most, subs[i].ID, got[i], want[i])
+			each := func(ctx context.Context, subs []fsm.Subscription, most int) ([]fsm.Tally, error) {
+				return w.TallyEachFew(ctx, subs, max(most, 66), 1000) // most bounds what it looks at of one
+			}
+			for way, tally := range map[string]func(context.Context, []fsm.Subscription, int) ([]fsm.Tally, error){
+				"along the lists": w.TallyFew, "one by one": each,
+			} {
+				for _, most := range []int{1, 2, 7, 100, 10_000} {
+					// Each generation by itself: the list of subscriptions has an ID once.
+					got := must[[]fsm.Tally](t)(tally(ctx, subs[:6], most))
+					got = append(got, must[[]fsm.Tally](t)(tally(ctx, subs[6:], most))...)
+					for i := range subs {
+						if fmt.Sprintf("%+v", got[i]) != fmt.Sprintf("%+v", want[i]) {
+							t.Errorf("%s, %d at a time, %s is counted as\n%+v, want\n%+v",
+								way, most, subs[i].ID, got[i], want[i])
+						}
 					}
 				}
 			}
@@ -220,4 +231,79 @@ func TestWhatDoesNotChangeIsTalliedExactly(t *testing.T) {
 	if err := <-stopped; err != nil {
 		t.Fatal(err)
 	}
+}
+
+// TestATallyIsBounded holds that a tally looks at no more consumers than its bound, is exact on one side of it, and on
+// the other side says what is only partly known: no number is too high, and no time too early.
+func TestATallyIsBounded(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	w := open(t, redisstore.EmptyRedis(t).URL, 4)
+	drawn := rand.New(rand.NewPCG(1, 2))
+	var subs []fsm.Subscription
+	total := 0
+	for _, n := range []int{3, 0, 40, 200, 1, 25} {
+		sub, _, err := w.CreateSubscription(ctx, subscription(fmt.Sprint("of", n)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		subs, total = append(subs, sub), total+n
+		for i := range n {
+			w.later(time.Millisecond)
+			path := fmt.Sprintf("/%s/%d", sub.ID, i)
+			tail := []fsm.Offset{"1", "2"}[drawn.IntN(2)]
+			for _, wake := range must[fsm.Outcome](t)(w.Link(ctx, sub, path, "1", tail)).Deliveries {
+				switch drawn.IntN(4) {
+				case 0:
+					must[fsm.Outcome](t)(w.Accept(ctx, wake.Ref()))
+				case 1, 2:
+					failure := fsm.Failure{Reason: "status 503", Retired: drawn.IntN(3) == 0}
+					must[fsm.Outcome](t)(w.Fail(ctx, wake.Ref(), failure))
+				}
+			}
+			if drawn.IntN(10) == 0 {
+				must[fsm.Outcome](t)(w.Hide(ctx, path, fsm.MissingAnew))
+			}
+		}
+	}
+	whole := must[[]fsm.Tally](t)(w.TallyFew(ctx, subs, total))
+	for bound := 0; bound <= total+1; bound += 1 + bound/4 {
+		before := w.commands(t)
+		got := must[[]fsm.Tally](t)(w.TallyWithin(ctx, subs, total, bound))
+		if looked := w.commands(t) - before; looked > bound {
+			t.Errorf("with a bound of %d it looks at %d consumers", bound, looked)
+		}
+		left := bound
+		for i, is := range got {
+			want := whole[i]
+			all := want.Consumers + want.Asides
+			switch {
+			case is.Partial && left >= all || !is.Partial && is != want:
+				t.Errorf("with a bound of %d, %s is counted as\n%+v, want\n%+v", bound, subs[i].ID, is, want)
+			case is.Consumers != want.Consumers, is.Idle > want.Idle, is.Waking > want.Waking, is.Live > want.Live,
+				is.Pending > want.Pending, is.Failing > want.Failing, is.Retired > want.Retired,
+				is.Hidden > want.Hidden,
+				!is.FailingSince.IsZero() && is.FailingSince.Before(want.FailingSince),
+				!is.WaitingSince.IsZero() && is.WaitingSince.Before(want.WaitingSince):
+				t.Errorf("with a bound of %d, %s is counted as\n%+v, more than\n%+v", bound, subs[i].ID, is, want)
+			}
+			left = max(0, left-all)
+		}
+		if last := got[len(got)-1]; bound >= total && last.Partial {
+			t.Errorf("with a bound of %d it is partial: %+v", bound, last)
+		}
+	}
+}
+
+// commands returns how often scripts have looked at a consumer's record.
+func (w *world) commands(t *testing.T) int {
+	t.Helper()
+	stats, err := w.rdb.Info(t.Context(), "commandstats").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(stats, "cmdstat_hmget:calls=")
+	calls, _, _ := strings.Cut(rest, ",")
+	n, _ := strconv.Atoi(calls)
+	return n
 }

@@ -91,15 +91,42 @@ d             asked to wait
 			"replicas":[{"id":"a/:8080","alive":true,"partitions":64}],"conditions":{"ok":1},"subscriptions":1,
 			"worst":[],"as_of":"2026-11-21T15:20:00Z"}`,
 			`
-version        1.2
-answered by    a/:8080
-redis          away: connection refused
-stream server  no stream server has answered yet
-partitions     64; the other replicas are not known while redis is away
-subscriptions  1: 1 ok (by their endpoints alone; consumers are not counted)
+version         1.2
+answered by     a/:8080
+redis           away: connection refused
+stream server   no stream server has answered yet
+partitions      64; the other replicas are not known while redis is away
+subscriptions   1: 1 ok (not all consumers are counted: more may be failing)
+oldest waiting  not known
 
 REPLICA  STATE  PARTITIONS
 a/:8080  alive  64
+`,
+		},
+		{
+			"subscriptions of which only some consumers were counted", "subscriptions",
+			"GET /api/v1/subscriptions?limit=100",
+			`{"subscriptions":[{"subscription_id":"a","pattern":"/*","mode":"wake","webhook_host":"a.co",
+			"consumers":9001,"at_least":true,"pending":17,"condition":"down","states":{"waking":17},
+			"waiting_since":"2026-11-21T15:00:00Z","failing_since":"2026-11-21T15:04:00Z"},
+			{"subscription_id":"b","pattern":"/**","mode":"push","webhook_host":"b.co","consumers":7000,
+			"at_least":true,"pending":0,"condition":"ok","states":{}}],"as_of":"2026-11-21T15:20:00Z"}`,
+			`
+SUBSCRIPTION  PATTERN  MODE  WEBHOOK  CONSUMERS  PENDING      CONDITION  WAITING              FAILING SINCE
+a             /*       wake  a.co     9001      at least 17  down       20m0s ago or longer  16m0s ago or longer
+b             /**      push  b.co     7000      at least 0   not known  not known            not known
+`,
+		},
+		{
+			"a subscription of which only some consumers were counted", "stats a", "GET /api/v1/subscriptions/a/stats",
+			`{"windows":[],"pending":17,"at_least":true,"dead_letters":0,"as_of":"2026-11-21T15:20:00Z"}`,
+			`
+subscription    a
+pending         at least 17
+oldest waiting  not known
+dead letters    0
+
+WINDOW  SINCE  ATTEMPTS  TAKEN  FAILED  DEAD  EVENTS  P50  P95  P99
 `,
 		},
 		{
@@ -108,12 +135,13 @@ a/:8080  alive  64
 			"stream_server":{"state":"down","dialect":"anycable","watching":"long-poll"},"partitions":4,
 			"replicas":[{"id":"a","alive":true,"partitions":0}],"as_of":"2026-11-21T15:20:00Z"}`,
 			`
-version        1.2
-answered by    a
-redis          away since 2026-11-21T15:19:55Z, 5s ago: no
-stream server  down; dialect anycable, watched by long-poll
-partitions     4; the other replicas are not known while redis is away
-subscriptions  not read yet
+version         1.2
+answered by     a
+redis           away since 2026-11-21T15:19:55Z, 5s ago: no
+stream server   down; dialect anycable, watched by long-poll
+partitions      4; the other replicas are not known while redis is away
+subscriptions   not read yet
+oldest waiting  not known
 
 REPLICA  STATE  PARTITIONS
 a        alive  0

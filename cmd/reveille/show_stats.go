@@ -39,6 +39,7 @@ func (c *cli) stats(ctx context.Context, args []string) error {
 	var body struct {
 		Windows      []shownWindow `json:"windows"`
 		Pending      int           `json:"pending"`
+		AtLeast      bool          `json:"at_least"`
 		WaitingSince time.Time     `json:"waiting_since"`
 		DeadLetters  int           `json:"dead_letters"`
 		AsOf         time.Time     `json:"as_of"`
@@ -48,8 +49,8 @@ func (c *cli) stats(ctx context.Context, args []string) error {
 	}
 	if err := c.fields([][]string{
 		{"subscription", id},
-		{"pending", fmt.Sprint(body.Pending)},
-		{"oldest waiting", since(body.WaitingSince, body.AsOf)},
+		{"pending", atLeast(body.AtLeast, fmt.Sprint(body.Pending))},
+		{"oldest waiting", orLonger(body.AtLeast, since(body.WaitingSince, body.AsOf))},
 		{"dead letters", fmt.Sprint(body.DeadLetters)},
 	}); err != nil {
 		return err

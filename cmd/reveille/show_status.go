@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -63,7 +64,7 @@ func (c *cli) status(ctx context.Context, _ []string) error {
 		{"stream server", s.streamServer()},
 		{"partitions", s.partitions()},
 		{"subscriptions", s.subscriptions()},
-		{"oldest waiting", since(s.WaitingSince, s.AsOf)},
+		{"oldest waiting", cmp.Or(since(s.WaitingSince, s.AsOf), when(!s.ConsumersCounted, "not known"))},
 	}); err != nil {
 		return err
 	}
@@ -145,7 +146,7 @@ func (s shownStatus) subscriptions() string {
 		text += ": " + strings.Join(by, ", ")
 	}
 	if !s.ConsumersCounted {
-		text += " (by their endpoints alone; consumers are not counted)"
+		text += " (not all consumers are counted: more may be failing)"
 	}
 	return text
 }

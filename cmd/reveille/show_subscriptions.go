@@ -40,6 +40,7 @@ type shownSubscription struct {
 		Done  int `json:"done"`
 		Total int `json:"total"`
 	} `json:"backfill"`
+	AtLeast      bool           `json:"at_least"`
 	Consumers    int            `json:"consumers"`
 	Asides       int            `json:"asides"`
 	Pending      int            `json:"pending"`
@@ -78,8 +79,9 @@ func (c *cli) subscriptions(ctx context.Context, args []string) error {
 	})
 	for _, s := range body.Subscriptions {
 		rows = append(rows, []string{
-			s.ID, s.Pattern, s.Mode, s.WebhookHost, fmt.Sprint(s.Consumers), some(s.Pending),
-			conditionOf(s), relative(s.WaitingSince, body.AsOf), relative(s.FailingSince, body.AsOf),
+			s.ID, s.Pattern, s.Mode, s.WebhookHost, fmt.Sprint(s.Consumers), atLeast(s.AtLeast, some(s.Pending)),
+			conditionOf(s), orLonger(s.AtLeast, relative(s.WaitingSince, body.AsOf)),
+			orLonger(s.AtLeast, relative(s.FailingSince, body.AsOf)),
 			cut(s.LastError, errorWidth), some(s.DeadLetters),
 		})
 	}
@@ -102,7 +104,9 @@ const errorWidth = 60
 func conditionOf(s shownSubscription) string {
 	condition := strings.ReplaceAll(s.Condition, "_", " ")
 	if n := s.States[s.Condition]; n > 0 {
-		condition = fmt.Sprint(n, " ", condition)
+		condition = atLeast(s.AtLeast, fmt.Sprint(n)) + " " + condition
+	} else if s.AtLeast && s.Condition == "ok" && !s.Paused {
+		condition = "not known"
 	}
 	by := "paused by operator"
 	if s.Disabled {
@@ -115,6 +119,18 @@ func conditionOf(s shownSubscription) string {
 		return by + ", " + condition
 	}
 	return condition
+}
+
+// atLeast marks a number that may be higher, and orLonger what may be longer ago. Nothing is not known then.
+func atLeast(is bool, number string) string {
+	return when(is, "at least ") + cmp.Or(number, when(is, "0"))
+}
+
+func orLonger(is bool, ago string) string {
+	if is && ago == "" {
+		return "not known"
+	}
+	return ago + when(is, " or longer")
 }
 
 // cut shortens a text to this many characters.
@@ -163,7 +179,7 @@ func (c *cli) oneSubscription(ctx context.Context, id string) error {
 	var states []string
 	for _, state := range []string{"idle", "waking", "live", "given_up", "failing", "retired", "hidden"} {
 		if n := s.States[state]; n > 0 {
-			states = append(states, fmt.Sprintf("%d %s", n, state))
+			states = append(states, atLeast(s.AtLeast, fmt.Sprint(n))+" "+state)
 		}
 	}
 	fields := [][]string{
@@ -182,12 +198,12 @@ func (c *cli) oneSubscription(ctx context.Context, id string) error {
 		{"created", stamp(s.CreatedAt)},
 		{"consumers", fmt.Sprint(s.Consumers)},
 		{"asides", asides},
-		{"pending", fmt.Sprint(s.Pending)},
-		{"oldest waiting", since(s.WaitingSince, s.AsOf)},
+		{"pending", atLeast(s.AtLeast, fmt.Sprint(s.Pending))},
+		{"oldest waiting", orLonger(s.AtLeast, since(s.WaitingSince, s.AsOf))},
 		{"states", strings.Join(states, ", ")},
 		{"condition", conditionOf(s)},
 		{"paused since", since(s.PausedSince, s.AsOf)},
-		{"failing since", since(s.FailingSince, s.AsOf)},
+		{"failing since", orLonger(s.AtLeast, since(s.FailingSince, s.AsOf))},
 		{"last error", s.LastError},
 		{"dead letters", some(s.DeadLetters)},
 		{"last attempt", lastOf(s.LastAttempt, s.AsOf)},

@@ -45,7 +45,7 @@
 //	Replays          lib.lua replays
 //	OfGivenUp        lib.lua replays
 //	StartReplay      lib.lua replay_next
-//	Count            tally.lua count
+//	Count            tally.lua count, and tally_each.lua one by one
 //
 // An endpoint:
 //

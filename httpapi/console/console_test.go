@@ -306,7 +306,7 @@ func TestAllIsWellOnlyIfAllIsKnownToBe(t *testing.T) {
 				c.State, c.WakeID, c.FirstFailure = fsm.Waking, "w_1", h.Clock().Add(-time.Hour)
 			})
 		},
-		"conditions are those of the endpoints": func(h *ports.Harness) {
+		"not all consumers are counted": func(h *ports.Harness) {
 			h.Store.DB.SetHooks(memstore.Hooks{Before: func(c memstore.Call) error {
 				if c.Method == "TallyConsumers" {
 					return fsm.ErrUnavailable
@@ -333,6 +333,53 @@ func TestAllIsWellOnlyIfAllIsKnownToBe(t *testing.T) {
 			t.Errorf("the overview does not say %q:\n%s", says, shown)
 		}
 	}
+}
+
+// TestThePagesSayWhatIsOnlyAtLeastSo holds that no page shows for exact what was not looked at.
+func TestThePagesSayWhatIsOnlyAtLeastSo(t *testing.T) {
+	h, _ := service.New(t, nil)
+	h.Subscribe("few", 1)
+	h.Subscribe("many", 5)
+	h.Change("few:%2Ffew%2F0", func(c *fsm.Consumer) {
+		c.State, c.WakeID, c.FirstFailure = fsm.Waking, "w_1", h.Clock().Add(-time.Hour)
+	})
+	h.Store.Tallied, h.Health.Up, h.Health.Server.State = 4, true, fsm.StreamServerUp
+	for target, want := range map[string][]string{
+		"/":                            {"at least 1 subscription is not well", "not all consumers are counted"},
+		"/subscriptions":               {"few"},
+		"/subscriptions?failing=true":  {"few"},
+		"/subscriptions/many":          {"Not known", "at least 0 pending", "how long is not known", "Only some of"},
+		"/subscriptions/few":           {"1 pending"},
+		secondOf(t, h, "many"):         {"many", "not known", "at least 0"},
+		secondOf(t, h, "many", "true"): {"many", "not known", "at least 0"},
+	} {
+		shown := text(get(t, h, target, http.StatusOK))
+		for _, says := range want {
+			if !strings.Contains(shown, says) {
+				t.Errorf("%s does not say %q:\n%s", target, says, shown)
+			}
+		}
+		for _, not := range []string{"nothing waits for the endpoint", "all is well"} {
+			if strings.Contains(shown, not) && target != "/subscriptions/few" {
+				t.Errorf("%s says %q:\n%s", target, not, shown)
+			}
+		}
+	}
+}
+
+// secondOf is where the page of subscriptions is that begins with one.
+func secondOf(t *testing.T, h *ports.Harness, id string, failing ...string) string {
+	t.Helper()
+	query := url.Values{}
+	if len(failing) > 0 {
+		query.Set("failing", failing[0])
+	}
+	a := h.Operator(http.MethodGet, "/api/v1/subscriptions?"+query.Encode(), "")
+	query.Set("cursor", ports.Next(a))
+	if len(ports.RowsOf(a, "subscriptions")) != 1 {
+		t.Fatalf("the page before %s is %v", id, a.Body)
+	}
+	return "/subscriptions?" + query.Encode()
 }
 
 // TestThePageIsServedToThisMachineAlone holds that no other address shows anything.

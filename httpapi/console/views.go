@@ -129,7 +129,11 @@ func (b *overviewBody) judge() {
 			gone++
 		}
 	}
-	trouble(unwell > 0, "%s not well", counted(unwell, "subscription"))
+	atLeast := ""
+	if !s.ConsumersCounted {
+		atLeast = "at least "
+	}
+	trouble(unwell > 0, "%s%s not well", atLeast, counted(unwell, "subscription"))
 	trouble(!s.Redis.Up, "Redis is away")
 	trouble(s.StreamServer.State != fsm.StreamServerUp, "the stream server is %s", words(s.StreamServer.State))
 	trouble(gone > 0, "%s gone", counted(gone, "replica"))
@@ -137,7 +141,7 @@ func (b *overviewBody) judge() {
 	if s.Subscriptions == nil {
 		b.Unknown = append(b.Unknown, "the subscriptions are not read yet")
 	} else if !s.ConsumersCounted {
-		b.Unknown = append(b.Unknown, "the consumers are not counted: conditions are those of the endpoints")
+		b.Unknown = append(b.Unknown, "not all consumers are counted: more subscriptions may be failing")
 	}
 	if s.Redis.Up && b.Stats == nil {
 		b.Unknown = append(b.Unknown, "the statistics could not be read in time")

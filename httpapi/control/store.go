@@ -74,10 +74,11 @@ type foundStore interface {
 	// CountConsumers returns how many consumers each of some subscriptions has in each partition.
 	CountConsumers(ctx context.Context, subs []fsm.Subscription) (byPartition [][]int, err error)
 	// TallyConsumers counts the consumers of some subscriptions, in the order of subs: none is left out without an
-	// error. The time grows with the consumers of all subscriptions that are not idle, or are failing or hidden, by
-	// some 5 µs each. It looks at few consumers of a partition at a time. If there are more, a consumer that changes
-	// meanwhile may count in the state before, the one after, both or neither. All others are counted once. For a
-	// deleted subscription it counts none.
+	// error. It looks at no more than 20,000 consumers, by some 5 µs each: at all that are not idle, or are failing or
+	// hidden, or else at those of the first subscriptions. A subscription for which that is too few gets a Partial
+	// tally. It looks at few consumers of a partition at a time. If there are more, a consumer that changes meanwhile
+	// may count in the state before, the one after, both or neither. All others are counted once. For a deleted
+	// subscription it counts none.
 	TallyConsumers(ctx context.Context, subs []fsm.Subscription) ([]fsm.Tally, error)
 	// ScanConsumers walks the consumers that a subscription has in a partition, without their Links. It returns each at
 	// least once, and about count at a time. It begins and ends with cursor "0".

@@ -20,9 +20,10 @@ import (
 type StatsBody struct {
 	Subscription string       `json:"subscription_id,omitempty"`
 	Windows      []WindowBody `json:"windows"`
-	// Pending, WaitingSince and DeadLetters are as of a subscription (SubscriptionBody).
+	// Pending, WaitingSince, AtLeast and DeadLetters are as of a subscription (SubscriptionBody).
 	Pending      int        `json:"pending"`
 	WaitingSince *time.Time `json:"waiting_since,omitempty"`
+	AtLeast      bool       `json:"at_least,omitempty"`
 	DeadLetters  int        `json:"dead_letters"`
 	AsOf         time.Time  `json:"as_of"`
 	// Counts are what the windows are made of.
@@ -138,8 +139,8 @@ func (f *Face) StatsOfAll(ctx context.Context, windows []fsm.StatsWindow) (body 
 
 func statsBodyOf(id string, st control.Stats, windows []fsm.StatsWindow) StatsBody {
 	b := StatsBody{
-		Subscription: id, Pending: st.Pending, WaitingSince: web.Time(st.WaitingSince), DeadLetters: st.DeadLetters,
-		AsOf: st.Counts.Now.UTC(), Counts: st.Counts,
+		Subscription: id, Pending: st.Pending, WaitingSince: web.Time(st.WaitingSince), AtLeast: st.AtLeast,
+		DeadLetters: st.DeadLetters, AsOf: st.Counts.Now.UTC(), Counts: st.Counts,
 	}
 	for _, w := range windows {
 		b.Windows = append(b.Windows, windowBodyOf(st.Counts, w))

@@ -35,13 +35,14 @@ type StatusBody struct {
 	// that it works for.
 	Replicas      []ReplicaBody `json:"replicas"`
 	ReplicasKnown bool          `json:"replicas_known"`
-	// Subscriptions is how many there are, Conditions how many by condition. If ConsumersCounted is false, the
-	// conditions come from the endpoints alone.
+	// Subscriptions is how many there are, Conditions how many by condition. If ConsumersCounted is false, not all
+	// consumers were looked at, or none: the endpoints alone may tell the conditions, and more may be failing.
 	Subscriptions    *int                  `json:"subscriptions,omitempty"`
 	Conditions       map[fsm.Condition]int `json:"conditions"`
 	ConsumersCounted bool                  `json:"consumers_counted"`
 	Worst            []WorstBody           `json:"worst"`
-	// WaitingSince is since when the oldest wake or delivery waits that an endpoint has not taken.
+	// WaitingSince is since when the oldest wake or delivery waits that an endpoint has not taken. Without
+	// ConsumersCounted, only those who may use all paths are told.
 	WaitingSince *time.Time `json:"waiting_since,omitempty"`
 	AsOf         time.Time  `json:"as_of"`
 }
@@ -92,6 +93,13 @@ func (f *Face) Status(ctx context.Context) StatusBody {
 		Conditions:   map[fsm.Condition]int{}, Worst: []WorstBody{}, AsOf: f.Control.Clock().UTC(),
 	}
 	b.addSubscriptions(f.statusOf(ctx, f.addReplicas(ctx, &b)))
+	if !b.ConsumersCounted {
+		b.WaitingSince = nil // what was not looked at may have waited for longer
+		if b.Redis.Up {
+			_, since, _ := f.Control.Pending(ctx) // zero with an error
+			b.WaitingSince = web.Time(since)
+		}
+	}
 	return b
 }
 
@@ -118,14 +126,14 @@ func (f *Face) addReplicas(ctx context.Context, b *StatusBody) bool {
 	return true
 }
 
-// statusOf returns the subscriptions as far as they are known, and whether their consumers are included. They are not
-// while Redis is away, or if there are more subscriptions than a page of a list counts.
+// statusOf returns the subscriptions as far as they are known, and whether all of their consumers are included. They
+// are not while Redis is away, if there are more subscriptions than a page of a list counts, or more consumers.
 func (f *Face) statusOf(ctx context.Context, up bool) (bodies []SubscriptionBody, known, counted bool) {
 	if up {
 		all, err := f.Control.Subscriptions(ctx, "")
 		if most := max(1, maxCounted/f.Control.View.Partitions()); err == nil && len(all) <= most {
 			if bodies, err = f.describe(ctx, all); err == nil {
-				return bodies, true, true
+				return bodies, true, !slices.ContainsFunc(bodies, func(b SubscriptionBody) bool { return b.AtLeast })
 			}
 		}
 	}

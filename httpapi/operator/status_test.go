@@ -142,3 +142,56 @@ func TestOneSubscriptionShowsWhatItWaitsForAndItsLastAttempt(t *testing.T) {
 		}
 	}
 }
+
+// TestWhatIsNotCountedIsNotHidden holds what is shown if there are more consumers than one request may look at: a page
+// of subscriptions ends before the first one that was counted in part, so that all are counted as well as they can be.
+// What is only at least so says it.
+func TestWhatIsNotCountedIsNotHidden(t *testing.T) {
+	h := newHarness(t, nil)
+	for id, n := range map[string]int{"a": 2, "b": 2, "c": 5, "d": 0, "e": 3} {
+		h.Subscribe(id, n)
+	}
+	h.Health.Up = true
+	since := h.Clock().Add(-time.Hour)
+	h.Change("c:%2Fc%2F0", func(c *fsm.Consumer) { c.State, c.WakeID, c.WokeAt = fsm.Waking, "w_1", since })
+	h.Store.Tallied = 4
+	for filter, want := range map[string]string{
+		"":              "[a b] [c at least] [d e]",
+		"&failing=true": "[] [c at least] []",
+	} {
+		var pages []string
+		for cursor := ""; ; {
+			a := h.Operator("GET", "/api/v1/subscriptions?limit=100"+filter+cursor, "")
+			shown := []string{}
+			for _, row := range ports.RowsOf(a, "subscriptions") {
+				text := fmt.Sprint(row["subscription_id"])
+				if row["at_least"] == true {
+					text += " at least"
+				}
+				shown = append(shown, text)
+			}
+			pages = append(pages, fmt.Sprint(shown))
+			if ports.Next(a) == "" {
+				break
+			}
+			cursor = "&cursor=" + ports.Next(a)
+		}
+		if got := strings.Join(pages, " "); got != want {
+			t.Errorf("the pages %s are %s, want %s", filter, got, want)
+		}
+	}
+	for path, want := range map[string]map[string]any{
+		"/api/v1/subscriptions/b":       {"at_least": nil, "consumers": 2.},
+		"/api/v1/subscriptions/c":       {"at_least": true, "consumers": 5., "pending": 0.},
+		"/api/v1/subscriptions/c/stats": {"at_least": true, "pending": 0.},
+		"/api/v1/stats":                 {"at_least": nil, "pending": 1., "waiting_since": since.Format(time.RFC3339)},
+		"/api/v1/status":                {"consumers_counted": false, "waiting_since": since.Format(time.RFC3339)},
+	} {
+		a := h.Operator("GET", path, "")
+		for field, value := range want {
+			if a.Body[field] != value {
+				t.Errorf("%s: %s is %v, want %v", path, field, a.Body[field], value)
+			}
+		}
+	}
+}

@@ -42,7 +42,10 @@ type SubscriptionBody struct {
 	// subscription.
 	PreviousSignsUntil time.Time `json:"previous_signs_until,omitzero"`
 
-	// The counts are exact (fsm.Tally). Asides are deliveries that are retried by themselves, beside the consumers.
+	// The counts are exact, unless AtLeast is true (fsm.Tally, Partial). Consumers, Asides and DeadLetters always are.
+	// With AtLeast, the other counts may be higher, the times earlier, and Condition worse.
+	AtLeast bool `json:"at_least,omitempty"`
+	// Asides are deliveries that are retried by themselves, beside the consumers.
 	Consumers int `json:"consumers"`
 	Asides    int `json:"asides,omitempty"`
 	// Pending counts the consumers and asides with a wake or a delivery under way, unless they wait for a resumption.
@@ -157,7 +160,22 @@ func (b *SubscriptionBody) count(t fsm.Tally) {
 		}
 	}
 	b.FailingSince, b.LastError = web.Time(t.FailingSince), t.LastError
-	b.WaitingSince = web.Time(t.WaitingSince)
+	b.WaitingSince, b.AtLeast = web.Time(t.WaitingSince), t.Partial
+}
+
+// mayBeUnwell says whether something is wrong with the consumers or the endpoint, as far as is known.
+func (b SubscriptionBody) mayBeUnwell() bool {
+	return b.AtLeast || b.Condition != fsm.ConditionOK && b.Condition != conditionPaused
+}
+
+// withinBound leaves out the subscriptions from the first one on whose consumers were not all counted, as the others
+// have used up what one page may look at. The next page begins with it. A page has at least one.
+func withinBound(bodies []SubscriptionBody) []SubscriptionBody {
+	i := slices.IndexFunc(bodies, func(b SubscriptionBody) bool { return b.AtLeast })
+	if i < 0 {
+		return bodies
+	}
+	return bodies[:max(i, 1)]
 }
 
 // judge says what is wrong with the consumers and the endpoint, and since when.
@@ -185,7 +203,7 @@ const consentMissing = "missing"
 const conditionPaused fsm.Condition = "paused"
 
 // Subscriptions lists subscriptions by ID: all of them, those whose endpoints have or have not consented, or only the
-// unhealthy ones. A page of these may have fewer than its limit.
+// ones that may be unhealthy. A page may have fewer than its limit.
 func (f *Face) Subscriptions(ctx context.Context, query url.Values, p paging.Page) (body SubscriptionsBody, err error) {
 	failing := query.Get("failing")
 	if failing != "" && failing != "true" && failing != "false" {
@@ -220,9 +238,11 @@ func (f *Face) Subscriptions(ctx context.Context, query url.Values, p paging.Pag
 	if body.Subscriptions, err = f.show(ctx, all[:n]); err != nil {
 		return body, err
 	}
+	body.Subscriptions = withinBound(body.Subscriptions)
+	n = len(body.Subscriptions)
 	if failing == "true" {
 		body.Subscriptions = slices.DeleteFunc(body.Subscriptions, func(b SubscriptionBody) bool {
-			return b.Condition == fsm.ConditionOK || b.Condition == conditionPaused
+			return !b.mayBeUnwell()
 		})
 	}
 	if n < len(all) {

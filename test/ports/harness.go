@@ -264,6 +264,12 @@ func RowsOf(a Answer, key string) (rows []map[string]any) {
 	return rows
 }
 
+// Next returns the cursor of the page behind an answer, "" at the end.
+func Next(a Answer) string {
+	next, _ := a.Body["next"].(string)
+	return next
+}
+
 // Pages reads a list to its end and returns the values of a field, and how long the pages were.
 func (h *Harness) Pages(path, key, field string) (values []string, lengths []int) {
 	h.T.Helper()

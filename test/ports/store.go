@@ -23,6 +23,8 @@ type Memory struct {
 	err error // of every call, if set
 	// Cut makes the next clearing away of consumers fail.
 	Cut bool
+	// Tallied is how many consumers a tally looks at, if it is not 0.
+	Tallied int
 	// HiddenStreams is which streams Hide was called for.
 	HiddenStreams []string
 	// Begun is what the next callback finds left to do, whatever becomes of it: wakes for a stream that was made anew.
@@ -37,6 +39,18 @@ func (m *Memory) Callback(ctx context.Context, cb fsm.Callback) (fsm.CallbackRep
 	reply.Deliveries = append(reply.Deliveries, m.Begun...)
 	m.Begun = nil
 	return reply, err
+}
+
+// TallyConsumers looks at no more than Tallied consumers: of the first subscriptions first.
+func (m *Memory) TallyConsumers(ctx context.Context, subs []fsm.Subscription) ([]fsm.Tally, error) {
+	tallies, err := m.Store.TallyConsumers(ctx, subs)
+	for i, left := 0, m.Tallied; m.Tallied > 0 && i < len(tallies); i++ {
+		t := &tallies[i]
+		if left -= t.Consumers + t.Asides; left < 0 {
+			*t, left = fsm.Tally{Consumers: t.Consumers, Asides: t.Asides, Partial: true}, 0
+		}
+	}
+	return tallies, err
 }
 
 func newMemory(clock func() time.Time) *Memory {

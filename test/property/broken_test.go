@@ -258,6 +258,10 @@ var brokenFailures = []harness.BrokenScript{
 		Old: "if c.failing == 0 or c.failing > from then", New: "if c.failing == 0 then",
 	},
 	{
+		Name: "the retired are pending if they are looked at one by one", File: "redisstore/lua/tally_each.lua",
+		Old: "state == 'waking' and retired ~= '1'", New: "state == 'waking'",
+	},
+	{
 		Name: "what is yet to fail is counted", File: "redisstore/lua/tally.lua",
 		Old: "if has_failed then t.failing", New: "if true then t.failing",
 	},

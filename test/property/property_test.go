@@ -1407,6 +1407,9 @@ func (h *history) tallied(kind string) {
 	tallies, err := h.spec.TallyConsumers(h.ctx, h.subs)
 	h.must(err)
 	h.same("after "+kind+": how many there are", counted, tallies)
+	each, err := h.store.TallyEach(h.ctx, h.subs, 1000)
+	h.must(err)
+	h.same("after "+kind+": how many there are, one by one", each, tallies)
 }
 
 func (h *history) sound(c fsm.Consumer) {

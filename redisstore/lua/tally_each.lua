@@ -1,0 +1,49 @@
+-- Counts the consumers of some subscriptions one by one (fsm.Tally), however many others there are. If it looks at fewer
+-- than a subscription has, it returns all its consumers and asides, and at least so many of the rest.
+-- ARGV[9…] which, subscription, generation, how many of its consumers to look at, …
+-- Returns { { which, consumers, asides, waking, live, given up, pending, failing, retired, hidden, since, error, woke }, … },
+-- as tally.lua does. Subscriptions with nothing to add are left out. O(subscriptions + consumers looked at).
+local dropping, has_asides = redis.call('EXISTS', P .. 'dropping') == 1, redis.call('EXISTS', P .. 'asides') == 1
+local any = redis.call('EXISTS', P .. 'quarantined') == 1
+
+-- count counts a consumer as spec.Count does.
+local function count(id, t, gen)
+  if any and is_quarantined(id) then return end
+  local of, state, hidden, retired, failing, woke, why =
+    unpack(redis.call('HMGET', P .. 'c:' .. id, 'gen', 'state', 'hidden', 'retired', 'failing', 'woke', 'error'))
+  if of ~= gen then return end
+  if state ~= 'idle' then t[state] = t[state] + 1 end
+  if state == 'live' or state == 'waking' and retired ~= '1' then t.pending = t.pending + 1 end
+  woke = tonumber(woke)
+  if state == 'waking' and woke > 0 and (t.woke == 0 or woke < t.woke) then t.woke = woke end
+  if hidden ~= '0' then
+    t.hidden = t.hidden + 1
+    return
+  end
+  local since = tonumber(failing)
+  local fails = since > 0 and since <= now
+  if retired == '1' then
+    t.retired = t.retired + 1
+  elseif fails then
+    t.failing = t.failing + 1
+  end
+  -- Of several that fail since the same time, the first by id tells its error, as on the list of the failing.
+  if fails and (t.since == 0 or since < t.since or since == t.since and id < t.id) then t.since, t.why, t.id = since, why or '', id end
+end
+
+local counted = {}
+for i = A, #ARGV, 4 do
+  local set, gen, most = P .. 'b:' .. ARGV[i + 1] .. ':' .. ARGV[i + 2], ARGV[i + 2], tonumber(ARGV[i + 3])
+  local all = (not dropping or not is_dead(gen)) and redis.call('SCARD', set) or 0
+  if all > 0 then
+    local t, asides = { waking = 0, live = 0, given_up = 0, pending = 0, failing = 0, retired = 0, hidden = 0, since = 0, why = '', woke = 0 }, 0
+    for _, n in ipairs(has_asides and redis.call('HMGET', P .. 'asides', gen, gen .. ':replays') or {}) do asides = asides + tonumber(n or '0') end
+    local ids = most >= all and redis.call('SMEMBERS', set) or most > 0 and redis.call('SSCAN', set, '0', 'COUNT', int(most))[2] or {}
+    for n = 1, math.min(#ids, most) do apart(count, ids[n], t, gen) end
+    counted[#counted + 1] = {
+      tonumber(ARGV[i]), all - asides, asides, t.waking, t.live, t.given_up, t.pending, t.failing, t.retired, t.hidden, int(t.since), t.why,
+      int(t.woke),
+    }
+  end
+end
+return unchanged(counted)
