@@ -95,8 +95,10 @@ type LetterWork struct {
 
 // LetterCounts is the number of dead letters in a partition.
 type LetterCounts struct {
-	// Of is the number of letters by the ID of the subscription. A subscription without letters is not in it.
-	Of map[string]int
+	// All is the number of letters. Of is that by the ID of the subscription. A subscription without letters, or one
+	// that was not asked for, is not in it.
+	All int
+	Of  map[string]int
 	// Last is the number of the last letter; 0 if there is none. Later letters have higher numbers.
 	Last int64
 }

@@ -103,16 +103,29 @@ func (s *Store) letterWork(
 	return w, o, r.err()
 }
 
-// CountDeadLetters implements control.LetterStore.
+// LettersOf implements control.LetterStore.
+func (s *Store) LettersOf(ctx context.Context, ids []string) ([]fsm.LetterCounts, error) {
+	wanted := []any{flag(false)}
+	for _, id := range ids {
+		wanted = append(wanted, id)
+	}
+	return s.countLetters(ctx, wanted)
+}
+
+// CountDeadLetters counts the letters of each partition, and of each subscription that has some.
 func (s *Store) CountDeadLetters(ctx context.Context) ([]fsm.LetterCounts, error) {
+	return s.countLetters(ctx, []any{flag(true)})
+}
+
+func (s *Store) countLetters(ctx context.Context, wanted []any) ([]fsm.LetterCounts, error) {
 	byPartition := make([]fsm.LetterCounts, s.keys.partitions)
 	var failure error
 	for i, r := range s.pipeline(ctx, scriptCountLetters, len(byPartition), func(i int) ([]string, []any) {
-		return s.keys.guard(i), s.arguments(i)
+		return s.keys.guard(i), s.arguments(i, wanted...)
 	}) {
 		byPartition[i].Of = map[string]int{}
 		r.list(func(l *reply) {
-			byPartition[i].Last = l.int()
+			byPartition[i].Last, byPartition[i].All = l.int(), int(l.int())
 			l.list(func(l *reply) {
 				for len(l.items) > 0 && l.bad == nil {
 					sub := l.text()

@@ -290,7 +290,12 @@ func callers() []caller {
 		{scriptCountLetters, func(ctx context.Context, s *Store) error {
 			_, err := s.CountDeadLetters(ctx)
 			return err
-		}, []any{[]any{int64(7), []any{"s"}}, []any{int64(7), []any{"s", "many"}}, []any{"many", []any{}}}},
+		}, []any{
+			[]any{int64(7), int64(1), []any{"s"}},
+			[]any{int64(7), int64(1), []any{"s", "many"}},
+			[]any{"many", int64(1), []any{}},
+			[]any{int64(7), "many", []any{}},
+		}},
 		{scriptScanConsumers, func(ctx context.Context, s *Store) error {
 			_, _, err := s.ScanConsumers(ctx, sub, 0, "0", 10)
 			return err

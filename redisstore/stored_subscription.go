@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"time"
@@ -164,4 +165,60 @@ func ofMillis(millis []int64) (delays []time.Duration) {
 		delays = append(delays, time.Duration(ms)*time.Millisecond)
 	}
 	return delays
+}
+
+// Backfills implements discovery.BackfillStore.
+func (s *Store) Backfills(ctx context.Context) (map[string]fsm.Backfill, error) {
+	all, err := s.rdb.HGetAll(ctx, s.keys.backfills()).Result()
+	if err = wrap(err); err != nil {
+		return nil, err
+	}
+	return readBackfills(all)
+}
+
+// BackfillsOf implements control.Store.
+func (s *Store) BackfillsOf(ctx context.Context, ids []string) (map[string]fsm.Backfill, error) {
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	values, err := s.rdb.HMGet(ctx, s.keys.backfills(), ids...).Result()
+	if err = wrap(err); err != nil {
+		return nil, err
+	}
+	some := map[string]string{}
+	for i, value := range values {
+		if text, there := value.(string); there {
+			some[ids[i]] = text
+		}
+	}
+	return readBackfills(some)
+}
+
+func readBackfills(all map[string]string) (map[string]fsm.Backfill, error) {
+	under := make(map[string]fsm.Backfill, len(all))
+	for id, text := range all {
+		var generation string
+		var b fsm.Backfill
+		if _, err := fmt.Sscan(text, &generation, &b.Done, &b.Total); err != nil {
+			return nil, fmt.Errorf("redis: the backfill of subscription %s is stored as %q", id, text)
+		}
+		under[id] = b
+	}
+	return under, nil
+}
+
+// SetBackfill implements discovery.BackfillStore.
+func (s *Store) SetBackfill(ctx context.Context, sub fsm.Subscription, b fsm.Backfill) error {
+	return s.setBackfill(ctx, sub, fmt.Sprintf("%d %d", b.Done, b.Total))
+}
+
+// EndBackfill implements discovery.BackfillStore.
+func (s *Store) EndBackfill(ctx context.Context, sub fsm.Subscription) error {
+	return s.setBackfill(ctx, sub, "")
+}
+
+func (s *Store) setBackfill(ctx context.Context, sub fsm.Subscription, text string) error {
+	r := s.call(ctx, scriptSetBackfill, []string{s.keys.backfills()}, sub.ID, sub.Generation, text)
+	r.yes() // no: the subscription was deleted since
+	return r.bad
 }

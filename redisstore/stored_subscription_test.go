@@ -207,3 +207,25 @@ func TestStoredSubscriptionsOfLaterVersions(t *testing.T) {
 		}
 	}
 }
+
+// TestTheBackfillsOfSomeAreRead holds that those of no other subscriptions are.
+func TestTheBackfillsOfSomeAreRead(t *testing.T) {
+	t.Parallel()
+	w := open(t, redisstore.EmptyRedis(t).URL, 1)
+	for i, id := range []string{"a", "b", "c"} {
+		sub, _, err := w.CreateSubscription(t.Context(), subscription(id))
+		if err == nil {
+			err = w.SetBackfill(t.Context(), sub, fsm.Backfill{Done: i, Total: 7})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := must[map[string]fsm.Backfill](t)(w.BackfillsOf(t.Context(), []string{"c", "none", "a"}))
+	if want := map[string]fsm.Backfill{"a": {Total: 7}, "c": {Done: 2, Total: 7}}; !maps.Equal(got, want) {
+		t.Errorf("it has %v, want %v", got, want)
+	}
+	if none := must[map[string]fsm.Backfill](t)(w.BackfillsOf(t.Context(), nil)); len(none) > 0 {
+		t.Errorf("of none it has %v", none)
+	}
+}

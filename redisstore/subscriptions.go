@@ -411,37 +411,3 @@ func (s *Store) Version(ctx context.Context) (int64, error) {
 
 // versionDraw draws the number that distinguishes two versions of the same millisecond (lua/changed.lua).
 func versionDraw() uint32 { return mrand.Uint32N(fsm.VersionsPerMilli) }
-
-// Backfills implements discovery.BackfillStore.
-func (s *Store) Backfills(ctx context.Context) (map[string]fsm.Backfill, error) {
-	all, err := s.rdb.HGetAll(ctx, s.keys.backfills()).Result()
-	if err = wrap(err); err != nil {
-		return nil, err
-	}
-	under := make(map[string]fsm.Backfill, len(all))
-	for id, text := range all {
-		var generation string
-		var b fsm.Backfill
-		if _, err := fmt.Sscan(text, &generation, &b.Done, &b.Total); err != nil {
-			return nil, fmt.Errorf("redis: the backfill of subscription %s is stored as %q", id, text)
-		}
-		under[id] = b
-	}
-	return under, nil
-}
-
-// SetBackfill implements discovery.BackfillStore.
-func (s *Store) SetBackfill(ctx context.Context, sub fsm.Subscription, b fsm.Backfill) error {
-	return s.setBackfill(ctx, sub, fmt.Sprintf("%d %d", b.Done, b.Total))
-}
-
-// EndBackfill implements discovery.BackfillStore.
-func (s *Store) EndBackfill(ctx context.Context, sub fsm.Subscription) error {
-	return s.setBackfill(ctx, sub, "")
-}
-
-func (s *Store) setBackfill(ctx context.Context, sub fsm.Subscription, text string) error {
-	r := s.call(ctx, scriptSetBackfill, []string{s.keys.backfills()}, sub.ID, sub.Generation, text)
-	r.yes() // no: the subscription was deleted since
-	return r.bad
-}

@@ -113,8 +113,8 @@ a/:8080  alive  64
 			"at_least":true,"pending":0,"condition":"ok","states":{}}],"as_of":"2026-11-21T15:20:00Z"}`,
 			`
 SUBSCRIPTION  PATTERN  MODE  WEBHOOK  CONSUMERS  PENDING      CONDITION  WAITING              FAILING SINCE
-a             /*       wake  a.co     9001      at least 17  down       20m0s ago or longer  16m0s ago or longer
-b             /**      push  b.co     7000      at least 0   not known  not known            not known
+a             /*       wake  a.co     9001       at least 17  down       20m0s ago or longer  16m0s ago or longer
+b             /**      push  b.co     7000       at least 0   not known  not known            not known
 `,
 		},
 		{

@@ -171,7 +171,7 @@ func (s *Service) work(
 	ctx context.Context, which Letters, work letterWork,
 ) (sum fsm.LetterWork, next string, err error) {
 	began := s.Clock()
-	counts, err := s.View.CountDeadLetters(ctx)
+	counts, err := s.View.LettersOf(ctx, []string{which.Subscription})
 	if err != nil {
 		return sum, "", err
 	}

@@ -29,7 +29,7 @@ func (s *Service) Stats(ctx context.Context, sub fsm.Subscription) (st Stats, er
 	if st.Counts, err = s.View.CountedAttempts(ctx, sub); err != nil {
 		return st, err
 	}
-	letters, err := s.View.CountDeadLetters(ctx)
+	letters, err := s.View.LettersOf(ctx, []string{sub.ID})
 	for _, inPartition := range letters {
 		st.DeadLetters += inPartition.Of[sub.ID]
 	}
@@ -52,11 +52,9 @@ func (s *Service) StatsOfAll(ctx context.Context) (st Stats, err error) {
 	if st.Counts, err = s.View.AllCountedAttempts(ctx); err != nil {
 		return st, err
 	}
-	letters, err := s.View.CountDeadLetters(ctx)
+	letters, err := s.View.LettersOf(ctx, nil)
 	for _, inPartition := range letters {
-		for _, n := range inPartition.Of {
-			st.DeadLetters += n
-		}
+		st.DeadLetters += inPartition.All
 	}
 	return st, err
 }

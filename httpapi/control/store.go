@@ -26,8 +26,8 @@ type Store interface {
 	ChangeSubscription(
 		ctx context.Context, id string, change func(fsm.Subscription) (fsm.Subscription, error),
 	) (fsm.Subscription, error)
-	// Backfills returns the backfills under way, by subscription ID.
-	Backfills(ctx context.Context) (map[string]fsm.Backfill, error)
+	// BackfillsOf returns the backfills under way of some subscriptions, by their IDs.
+	BackfillsOf(ctx context.Context, ids []string) (map[string]fsm.Backfill, error)
 	// Consumer returns one consumer, or fsm.ErrNotFound.
 	Consumer(ctx context.Context, r fsm.ConsumerRef) (fsm.Consumer, error)
 	// ScanStreams walks the records of a partition, each at least once. It begins and ends with cursor "0".
@@ -112,8 +112,8 @@ type LetterStore interface {
 	// under way, the attempt that is out is the last. If a call is carried out twice because its reply was lost, it
 	// returns what the second has dropped.
 	DropDeadLetters(ctx context.Context, span fsm.LetterSpan, most int) (fsm.LetterWork, fsm.Outcome, error)
-	// CountDeadLetters counts the letters of each partition.
-	CountDeadLetters(ctx context.Context) (byPartition []fsm.LetterCounts, err error)
+	// LettersOf counts the letters of each partition, and those of the subscriptions with some IDs.
+	LettersOf(ctx context.Context, ids []string) (byPartition []fsm.LetterCounts, err error)
 }
 
 // ReplayStore delivers events again that were delivered before, or are dead. The replays of a consumer of ModePush wait

@@ -162,15 +162,13 @@ func (n *Notices) countLetters(ctx context.Context) error {
 	if now.Sub(n.countedAt) < lettersEvery {
 		return nil
 	}
-	counts, err := n.Control.View.store.CountDeadLetters(ctx)
+	counts, err := n.Control.View.store.LettersOf(ctx, nil)
 	if err != nil {
 		return err
 	}
 	n.letters, n.countedAt = 0, now
 	for _, c := range counts {
-		for _, of := range c.Of {
-			n.letters += of
-		}
+		n.letters += c.All
 	}
 	return nil
 }

@@ -140,7 +140,7 @@ func (v *View) subscribe(
 ) (stored fsm.Subscription, created bool, err error) {
 	switch err := v.named(ctx, sub.ID); {
 	case errors.Is(err, fsm.ErrNotFound):
-		counts, err := v.store.CountDeadLetters(ctx)
+		counts, err := v.store.LettersOf(ctx, []string{sub.ID})
 		if err != nil {
 			return stored, false, err
 		}
@@ -173,10 +173,9 @@ func (v *View) ChangeSubscription(
 	})
 }
 
-// Backfills returns the backfills that are under way, by the ID of the subscription.
-func (v *View) Backfills(ctx context.Context) (map[string]fsm.Backfill, error) {
-	all, err := v.store.Backfills(ctx)
-	return cutToIDs(ctx, v, all), err
+// BackfillsOf is Store.BackfillsOf, for the subscriptions that the principal sees.
+func (v *View) BackfillsOf(ctx context.Context, ids []string) (map[string]fsm.Backfill, error) {
+	return v.store.BackfillsOf(ctx, v.seenIDs(ctx, ids))
 }
 
 // Consumer is Store.Consumer. Of its links, there are only those to streams that the principal sees.
@@ -259,23 +258,14 @@ func fill[T any](
 	}
 }
 
-// CountDeadLetters is Store.CountDeadLetters, for the subscriptions that the principal sees.
-func (v *View) CountDeadLetters(ctx context.Context) (byPartition []fsm.LetterCounts, err error) {
-	byPartition, err = v.store.CountDeadLetters(ctx)
-	for i := range byPartition {
-		byPartition[i].Of = cutToIDs(ctx, v, byPartition[i].Of)
-	}
-	return byPartition, err
+// LettersOf is Store.LettersOf, for the subscriptions that the principal sees.
+func (v *View) LettersOf(ctx context.Context, ids []string) (byPartition []fsm.LetterCounts, err error) {
+	return v.store.LettersOf(ctx, v.seenIDs(ctx, ids))
 }
 
-// cutToIDs leaves what belongs to subscriptions that the principal sees.
-func cutToIDs[T any](ctx context.Context, v *View, byID map[string]T) map[string]T {
-	if principalOf(ctx).SeesAll() {
-		return byID
-	}
-	some := maps.Clone(byID)
-	maps.DeleteFunc(some, func(id string, _ T) bool { return !v.seesSubscription(ctx, id) })
-	return some
+// seenIDs leaves the IDs of subscriptions that the principal sees.
+func (v *View) seenIDs(ctx context.Context, ids []string) []string {
+	return seen(ctx, ids, func(id string) bool { return v.seesSubscription(ctx, id) })
 }
 
 // DropDeadLetters is Store.DropDeadLetters, for the letters of one subscription, or for one letter.

@@ -104,7 +104,7 @@ func (f *Face) getSubscription(c echo.Context) error {
 		return control.NoSubscription()
 	}
 	body := f.bodyOf(sub)
-	backfills, err := f.Control.View.Backfills(ctx)
+	backfills, err := f.Control.View.BackfillsOf(ctx, []string{sub.ID})
 	if err != nil {
 		return err
 	}

@@ -119,11 +119,15 @@ func (f *Face) show(ctx context.Context, subs []fsm.Subscription) ([]Subscriptio
 }
 
 func (f *Face) describe(ctx context.Context, subs []fsm.Subscription) ([]SubscriptionBody, error) {
-	backfills, err := f.Control.View.Backfills(ctx)
+	ids := make([]string, len(subs))
+	for i, sub := range subs {
+		ids[i] = sub.ID
+	}
+	backfills, err := f.Control.View.BackfillsOf(ctx, ids)
 	if err != nil {
 		return nil, err
 	}
-	letters, err := f.Control.View.CountDeadLetters(ctx)
+	letters, err := f.Control.View.LettersOf(ctx, ids)
 	if err != nil {
 		return nil, err
 	}

@@ -1,4 +1,17 @@
 -- Counts dead letters.
--- Returns { number of the last letter, 0 for none, { subscription, how many it has, … } }. Only subscriptions that have
--- letters are in the list. O(these subscriptions).
-return unchanged({ redis.call('ZRANGE', P .. 'dead', -1, -1)[1] or 0, redis.call('HGETALL', P .. 'dead_counts') })
+-- ARGV[9] 1 to count those of each subscription, 0 for those of some  ARGV[10…] these subscriptions.
+-- Returns { number of the last letter, 0 for none, how many there are, { subscription, how many it has, … } }. Only
+-- subscriptions that have letters are in the list. O(subscriptions that are asked for), or O(those that have letters).
+local of = {}
+if ARGV[A] == '1' then
+  of = redis.call('HGETALL', P .. 'dead_counts')
+elseif redis.call('EXISTS', P .. 'dead') == 1 then
+  for i = A + 1, #ARGV do
+    local n = redis.call('HGET', P .. 'dead_counts', ARGV[i])
+    if n then
+      of[#of + 1] = ARGV[i]
+      of[#of + 1] = n
+    end
+  end
+end
+return unchanged({ redis.call('ZRANGE', P .. 'dead', -1, -1)[1] or 0, redis.call('ZCARD', P .. 'dead'), of })

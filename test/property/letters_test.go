@@ -2,6 +2,7 @@ package property
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -194,6 +195,13 @@ func (h *history) lettersAgree(kind string) {
 	want, err := h.spec.CountDeadLetters(h.ctx)
 	h.must(err)
 	h.same("after "+kind+": dead letters counted", got, want)
+	for _, ids := range [][]string{nil, {"two"}, {"one", "none", "two"}} {
+		got, err := h.store.LettersOf(h.ctx, ids)
+		h.must(err)
+		want, err := h.spec.LettersOf(h.ctx, ids)
+		h.must(err)
+		h.same(fmt.Sprint("after ", kind, ": dead letters of ", ids), got, want)
+	}
 	kept, err := h.rdb.HLen(h.ctx, "rv:{0}:letters").Result()
 	h.must(err)
 	h.same("after "+kind+": dead letters kept", kept, len(h.letters(allLetters)))

@@ -2,6 +2,7 @@ package memstore
 
 import (
 	"context"
+	"maps"
 	"math"
 	"slices"
 	"time"
@@ -110,11 +111,20 @@ func receiverOf(l fsm.DeadLetter) string {
 	return l.Consumer
 }
 
-// CountDeadLetters implements control.LetterStore.
+// LettersOf implements control.LetterStore.
+func (s *Store) LettersOf(ctx context.Context, ids []string) (byPartition []fsm.LetterCounts, err error) {
+	byPartition, err = s.CountDeadLetters(ctx)
+	for _, counts := range byPartition {
+		maps.DeleteFunc(counts.Of, func(id string, _ int) bool { return !slices.Contains(ids, id) })
+	}
+	return byPartition, err
+}
+
+// CountDeadLetters counts the letters of each partition, and of each subscription that has some.
 func (s *Store) CountDeadLetters(ctx context.Context) (byPartition []fsm.LetterCounts, err error) {
 	err = s.do(ctx, func(t *tx) {
 		for _, p := range t.partitions {
-			counts := fsm.LetterCounts{Of: map[string]int{}}
+			counts := fsm.LetterCounts{All: len(p.letters), Of: map[string]int{}}
 			_, counts.Last = looked(p.letters)
 			for _, l := range p.letters {
 				counts.Of[l.Subscription]++

@@ -368,6 +368,13 @@ func (s *Store) Backfills(ctx context.Context) (under map[string]fsm.Backfill, e
 	return under, err
 }
 
+// BackfillsOf implements control.Store.
+func (s *Store) BackfillsOf(ctx context.Context, ids []string) (map[string]fsm.Backfill, error) {
+	under, err := s.Backfills(ctx)
+	maps.DeleteFunc(under, func(id string, _ fsm.Backfill) bool { return !slices.Contains(ids, id) })
+	return under, err
+}
+
 // SetBackfill implements discovery.BackfillStore.
 func (s *Store) SetBackfill(ctx context.Context, sub fsm.Subscription, b fsm.Backfill) error {
 	return s.do(ctx, func(t *tx) {
