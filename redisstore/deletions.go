@@ -26,9 +26,9 @@ func (s *Store) DeleteSubscription(ctx context.Context, id string) error {
 	var version int64
 	var generations []string
 	r := s.call(ctx, scriptDeleteSubscription,
-		append([]string{
+		slices.Concat([]string{
 			s.keys.subscriptions(), s.keys.version(), s.keys.backfills(), s.keys.changes(), s.keys.dropping(),
-		}, s.keys.listOfEndpoints()...),
+		}, s.keys.listOfEndpoints(), []string{s.keys.logged()}),
 		id, s.versionSeen.Load(), versionDraw(), s.endpointsSeen.Load())
 	r.list(func(l *reply) {
 		version = l.int()

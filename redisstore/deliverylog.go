@@ -35,11 +35,14 @@ const (
 	logPause = 100 * time.Millisecond
 	// logRetry is how long entries wait that Redis could not take.
 	logRetry = time.Second
+	// indexEvery is how often the index of the logs is compared with the logs, and logsAtATime how many at once.
+	indexEvery  = 10 * time.Minute
+	logsAtATime = 500
 )
 
 // logWriter is the observer that keeps delivery attempts for operators, in one Redis stream per subscription. It
 // writes them later, in batches: no delivery waits for it. The log is not part of the state, so plain commands write it
-// and no script uses it. A command that is lost or carried out twice does no harm.
+// and its index, and no transition uses them. A command that is lost or carried out twice does no harm.
 type logWriter struct {
 	s       *Store
 	dropped prometheus.Counter
@@ -55,6 +58,8 @@ type logWriter struct {
 	// written are the logs that this replica has written to, of subscriptions that it does not know to be deleted. Only
 	// run uses it.
 	written map[subOf]struct{}
+	// indexed is true once indexAll has compared all logs. Only indexAll uses it.
+	indexed bool
 }
 
 type logEntry struct {
@@ -199,8 +204,13 @@ func (l *logWriter) send(ctx context.Context, batch []*logEntry) (left []*logEnt
 		pipe.Expire(ctx, key, logAge)
 	}
 	_, _ = pipe.Exec(ctx) // each command has its own error
+	latest := map[string]int64{}
 	for i, add := range adds {
-		if add == nil || add.Val() != "" { // the value counts, not the error, as in together
+		if add == nil {
+			continue
+		}
+		if id := add.Val(); id != "" { // the value counts, not the error, as in together
+			latest[batch[i].of.id] = max(latest[batch[i].of.id], fsm.LogMillis(id))
 			continue
 		}
 		// After a timeout, Redis may have written the entry. Retries without end would fill the log with copies.
@@ -212,7 +222,82 @@ func (l *logWriter) send(ctx context.Context, batch []*logEntry) (left []*logEnt
 			failure = cmp.Or(failure, err)
 		}
 	}
+	_ = l.index(ctx, latest, now) // indexAll adds what is missing
 	return left, refused, failure
+}
+
+// index keeps when the latest entries of some logs were stored, in milliseconds, so that a list of all attempts begins
+// with few logs. It forgets the logs whose entries are all too old.
+func (l *logWriter) index(ctx context.Context, latest map[string]int64, now time.Time) error {
+	members := make([]redis.Z, 0, len(latest))
+	for id, at := range latest {
+		members = append(members, redis.Z{Score: float64(at), Member: id})
+	}
+	if len(members) == 0 {
+		return nil
+	}
+	pipe := l.s.rdb.Pipeline()
+	pipe.ZAddArgs(ctx, l.s.keys.logged(), redis.ZAddArgs{GT: true, Members: members})
+	pipe.ZRemRangeByScore(ctx, l.s.keys.logged(), "-inf", "("+oldestLogged(now))
+	_, err := pipe.Exec(ctx)
+	return wrap(err)
+}
+
+// indexAll adds to the index what it lacks: the logs of an earlier version, and those whose writer could not reach the
+// index. Each replica does so when it begins, and later the one that owns the first partition.
+func (l *logWriter) indexAll(ctx context.Context) error {
+	if l.indexed && !l.s.ownership.Owns(0) {
+		return nil
+	}
+	if err := l.s.RefreshCatalog(ctx); err != nil {
+		return err
+	}
+	now, err := l.s.now(ctx)
+	if err != nil {
+		return err
+	}
+	for some := range slices.Chunk(l.s.catalog.All(), logsAtATime) {
+		pipe, cmds := l.s.rdb.Pipeline(), make([]*redis.XMessageSliceCmd, len(some))
+		for i, sub := range some {
+			cmds[i] = pipe.XRevRangeN(ctx, l.s.keys.deliveryLog(sub.ID, sub.Generation), "+", oldestLogged(now), 1)
+		}
+		if _, err := pipe.Exec(ctx); err != nil {
+			return wrap(err)
+		}
+		latest := map[string]int64{}
+		for i, cmd := range cmds {
+			for _, e := range cmd.Val() {
+				latest[some[i].ID] = fsm.LogMillis(e.ID)
+			}
+		}
+		if err := l.index(ctx, latest, now); err != nil {
+			return err
+		}
+	}
+	l.indexed = true
+	return nil
+}
+
+// LatestLogs implements control.Store.
+func (s *Store) LatestLogs(ctx context.Context, since time.Time, most int) (ids []string, next int64, err error) {
+	from := "-inf"
+	if !since.IsZero() {
+		from = strconv.FormatInt(since.UnixMilli(), 10)
+	}
+	found, err := s.rdb.ZRevRangeByScoreWithScores(ctx, s.keys.logged(), &redis.ZRangeBy{
+		Min: from, Max: "+inf", Count: int64(most) + 1,
+	}).Result()
+	if err != nil {
+		return nil, 0, wrap(err)
+	}
+	for i, z := range found {
+		if i == most {
+			return ids, int64(z.Score), nil
+		}
+		id, _ := z.Member.(string)
+		ids = append(ids, id)
+	}
+	return ids, 0, nil
 }
 
 // sweep removes the logs of deleted subscriptions. This replica may have written an entry after markDeleted removed the
@@ -234,6 +319,9 @@ func (l *logWriter) sweep(ctx context.Context) {
 	cmds := make([]*redis.IntCmd, len(gone))
 	for i, of := range gone {
 		cmds[i] = pipe.Unlink(ctx, l.s.keys.deliveryLog(of.id, of.generation))
+		if _, anew := l.s.catalog.Get(of.id); !anew {
+			pipe.ZRem(ctx, l.s.keys.logged(), of.id)
+		}
 	}
 	_, _ = pipe.Exec(ctx) // each command has its own error
 	for i, of := range gone {

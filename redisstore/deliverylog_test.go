@@ -515,3 +515,100 @@ func TestARedisThatAnswersLateGetsNoEntryOverAndOver(t *testing.T) {
 		t.Errorf("of one attempt there are the entries %v", got)
 	}
 }
+
+// TestTheLogsAreIndexedByTheirLatestEntries holds which logs a list of all attempts begins with. One command keeps what
+// a batch changes. A log that an earlier version has written is added, and one that is deleted goes.
+func TestTheLogsAreIndexedByTheirLatestEntries(t *testing.T) {
+	t.Parallel()
+	for name, url := range map[string]func(*testing.T) string{
+		"redis-server": func(t *testing.T) string { return redisstore.EmptyRedis(t).URL },
+		"cluster":      func(t *testing.T) string { return redisstore.EmptyCluster(t).URL },
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx := t.Context()
+			l := openLogging(t, url(t), fsm.LogAll)
+			subs := map[string]fsm.Subscription{}
+			for _, id := range []string{"a", "b", "c", "d"} {
+				subs[id] = l.create(t, id)
+			}
+			indexed := func(since time.Time, most int) ([]string, int64) {
+				t.Helper()
+				ids, next, err := l.LatestLogs(ctx, since, most)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return ids, next
+			}
+			latest := func(id string) int64 {
+				t.Helper()
+				list, err := l.rdb.XRevRangeN(ctx, l.LogKey(subs[id]), "+", "-", 1).Result()
+				if err != nil || len(list) != 1 {
+					t.Fatal(list, err)
+				}
+				return fsm.LogMillis(list[0].ID)
+			}
+			for n, ids := range []string{"abc", "c", "a"} { // each batch is later by Redis' clock
+				for _, id := range ids {
+					l.attempts(subs[string(id)], 10*n, 10*n+5)
+				}
+				l.write(t)
+				for began := l.millis(t); l.millis(t) == began; { // the next entries get later IDs
+				}
+			}
+			all, next := indexed(time.Time{}, 3)
+			if !slices.Equal(all, []string{"a", "c", "b"}) || next != 0 {
+				t.Errorf("indexed are %v, and then %d", all, next)
+			}
+			if some, next := indexed(time.Time{}, 2); !slices.Equal(some, all[:2]) || next != latest("b") {
+				t.Errorf("the first are %v, and then %d, want %d", some, next, latest("b"))
+			}
+			if some, next := indexed(time.UnixMilli(latest("c")), 2); !slices.Equal(some, all[:2]) || next != 0 {
+				t.Errorf("since the second there are %v, and then %d", some, next)
+			}
+			if err := l.rdb.Del(ctx, "rv:{subs}:logged").Err(); err != nil {
+				t.Fatal(err)
+			}
+			for range 2 {
+				if err := l.IndexLogs(ctx); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if again, _ := indexed(time.Time{}, 3); !slices.Equal(again, all) {
+				t.Errorf("indexed anew are %v", again)
+			}
+			if err := l.DeleteSubscription(ctx, "c"); err != nil {
+				t.Fatal(err)
+			}
+			if left, _ := indexed(time.Time{}, 3); !slices.Equal(left, []string{"a", "b"}) {
+				t.Errorf("after a deletion there are %v", left)
+			}
+		})
+	}
+}
+
+// millis is the time of Redis.
+func (l *logging) millis(t *testing.T) int64 {
+	t.Helper()
+	return must[time.Time](t)(l.rdb.Time(t.Context()).Result()).UnixMilli()
+}
+
+// TestABatchOfTheLogIsIndexedAtOnce holds how many commands the index takes, and that it forgets what is too old.
+func TestABatchOfTheLogIsIndexedAtOnce(t *testing.T) {
+	t.Parallel()
+	l := openLogging(t, redisstore.EmptyRedis(t).URL, fsm.LogAll)
+	for i := range 20 {
+		l.attempts(l.create(t, fmt.Sprint("s", i)), 0, 3)
+	}
+	old := redis.Z{Score: float64(l.now.Add(-8 * 24 * time.Hour).UnixMilli()), Member: "old"}
+	if err := l.rdb.ZAdd(t.Context(), "rv:{subs}:logged", old).Err(); err != nil {
+		t.Fatal(err)
+	}
+	before := l.calls(t, "zadd")
+	l.write(t)
+	if n := l.calls(t, "zadd") - before; n != 1 {
+		t.Errorf("the index of a batch takes %d commands", n)
+	}
+	if ids, _, err := l.LatestLogs(t.Context(), time.Time{}, 100); len(ids) != 20 || err != nil {
+		t.Errorf("indexed are %v, %v", ids, err)
+	}
+}

@@ -92,3 +92,6 @@ func (s *Store) WriteCounts(ctx context.Context) error { return s.counter.write(
 
 // RunCounter writes what waits for the statistics until ctx is done, as Run does.
 func (s *Store) RunCounter(ctx context.Context) { s.counter.run(ctx) }
+
+// IndexLogs compares the index of the delivery logs with the logs, as Run does.
+func (s *Store) IndexLogs(ctx context.Context) error { return s.log.indexAll(ctx) }

@@ -109,6 +109,7 @@ func (k keys) endpointsChanges() string  { return k.global("endpoints_changes") 
 func (k keys) pauses() string            { return k.global("pauses") }
 func (k keys) audit() string             { return k.global("audit") }
 func (k keys) troubles() string          { return k.global("troubles") }
+func (k keys) logged() string            { return k.global("logged") }
 func (k keys) backfills() string         { return k.global("backfill") }
 func (k keys) dropping() string          { return k.global("dropping") }
 func (k keys) registry() string          { return k.global("registry") }

@@ -433,6 +433,20 @@ more          reveille dead-letters dl_1_2
 `,
 		},
 		{
+			"delivery attempts of some", "deliveries --cursor x", "GET /api/v1/deliveries?cursor=x&limit=100",
+			`{"deliveries":[{"id":"1764167412345-0","at":"2026-11-21T15:19:58Z","subscription_id":"b","stream":"/a",
+			"wake_id":"w_1","attempt":1,"result":"accepted","took_ms":2}],"from_subscription":"a","to_subscription":"m",
+			"next":"y"}`,
+			`
+Older attempts of the subscriptions a to m; those of others are on other pages.
+
+AT                    SUBSCRIPTION  STREAM  DELIVERY  ATTEMPT  RESULT    TOOK
+2026-11-21T15:19:58Z  b             /a      w_1       1        accepted  2ms
+
+There is more: reveille deliveries --cursor y
+`,
+		},
+		{
 			"no delivery attempts", "deliveries orders --until 2026-11-21T14:20:00Z",
 			"GET /api/v1/subscriptions/orders/deliveries?limit=100&until=2026-11-21T14%3A20%3A00Z",
 			`{"deliveries":[]}`, `

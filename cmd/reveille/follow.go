@@ -96,16 +96,21 @@ func (f *follower) look(ctx context.Context) (fresh []followed, err error) {
 		f.query.Set("stored_since", f.since.UTC().Format(time.RFC3339Nano))
 	}
 	var page attemptPage
+	grouped := false
 	for more := true; more; more = again && page.Next != "" {
 		if page, err = f.read(ctx, page.Next); err != nil {
 			return nil, err
 		}
+		grouped = grouped || page.From != ""
 		for _, a := range page.attempts {
 			of := [2]string{a.Subscription, a.ID}
 			if !f.shown[of] && (f.first.ID == "" || fsm.CompareLogged(a.place(), f.first) <= 0) {
 				fresh = append(fresh, a)
 			}
 		}
+	}
+	if grouped { // by subscriptions
+		slices.SortStableFunc(fresh, func(a, b followed) int { return fsm.CompareLogged(a.place(), b.place()) })
 	}
 	if !again && len(fresh) > 0 {
 		f.first = fresh[len(fresh)-1].place()
@@ -130,6 +135,7 @@ func (a followed) place() fsm.LoggedAttempt {
 type attemptPage struct {
 	attempts   []followed
 	Deliveries []json.RawMessage `json:"deliveries"`
+	From       string            `json:"from_subscription"`
 	Next       string            `json:"next"`
 	AsOf       time.Time         `json:"as_of"`
 }

@@ -60,10 +60,18 @@ func (c *cli) deliveries(ctx context.Context, args []string) error {
 	}
 	var body struct {
 		Deliveries []shownDelivery `json:"deliveries"`
+		From       string          `json:"from_subscription"`
+		To         string          `json:"to_subscription"`
 		Next       string          `json:"next"`
 	}
 	if printed, err := c.ask(ctx, http.MethodGet, path, nil, &body); printed || err != nil {
 		return err
+	}
+	if body.From != "" {
+		if _, err := fmt.Fprintf(c.out, "Older attempts of the subscriptions %s to %s; those of others are on other "+
+			"pages.\n\n", printable(body.From), printable(body.To)); err != nil {
+			return err
+		}
 	}
 	if !c.details || len(body.Deliveries) == 0 {
 		return c.rows(attemptRows(body.Deliveries, len(args) == 0), more, body.Next)

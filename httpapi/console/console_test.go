@@ -16,6 +16,7 @@ import (
 	"reveille/fsm/spec"
 	"reveille/fsm/spec/memstore"
 	"reveille/httpapi"
+	"reveille/httpapi/control"
 	"reveille/test/ports"
 	"reveille/test/ports/service"
 )
@@ -283,7 +284,7 @@ func TestAPageSaysWhatIsWrong(t *testing.T) {
 		t.Errorf("while Redis is away:\n%s", shown)
 	}
 	shown := text(get(t, h, "/", 200))
-	for _, says := range []string{"Redis away", "Redis is away", "are not counted"} {
+	for _, says := range []string{"Redis away", "Redis is away", "not all consumers are counted"} {
 		if !strings.Contains(shown, says) {
 			t.Errorf("the overview while Redis is away does not say %q:\n%s", says, shown)
 		}
@@ -364,6 +365,25 @@ func TestThePagesSayWhatIsOnlyAtLeastSo(t *testing.T) {
 				t.Errorf("%s says %q:\n%s", target, not, shown)
 			}
 		}
+	}
+}
+
+// TestAPageOfDeliveriesSaysWhoseTheyAre holds that a page with the attempts of some does not pass for that of all.
+func TestAPageOfDeliveriesSaysWhoseTheyAre(t *testing.T) {
+	h, _ := service.New(t, nil)
+	for i := range control.LogsAtATime + 2 {
+		sub := h.Subscribe(fmt.Sprintf("s%04d", i), 0)
+		h.Pass(time.Millisecond)
+		h.Store.DB.PutLogged(sub, fsm.LoggedAttempt{At: h.Clock(), Stream: "/a", DeliveryID: "evt_1", Result: "done"})
+	}
+	const says = "Older attempts of the subscriptions"
+	if shown := text(get(t, h, "/deliveries", http.StatusOK)); strings.Contains(shown, says) {
+		t.Errorf("the latest attempts are shown as\n%s", shown)
+	}
+	next := ports.Next(h.Operator(http.MethodGet, "/api/v1/deliveries?limit=1000", ""))
+	shown := text(get(t, h, "/deliveries?cursor="+next, http.StatusOK))
+	if !strings.Contains(shown, says+" s0000 to s0999.") || !strings.Contains(shown, "s0001") {
+		t.Errorf("the older ones are shown as\n%s", shown)
 	}
 }
 

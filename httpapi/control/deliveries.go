@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"reveille/fsm"
@@ -20,7 +22,110 @@ const (
 	// letterSlack is how much older a dead letter may seem than the attempt that has left it. The clocks of the
 	// replicas and of the store may differ.
 	letterSlack = 5 * time.Minute
+	// LogsAtATime bounds the delivery logs that one page looks at.
+	LogsAtATime = 1000
+	// behindAll is greater than the ID of every subscription.
+	behindAll = "\x7f"
 )
+
+// PageAttempts is ListAttempts for some subscriptions, by ID, and looks at no more than LogsAtATime logs in a call. If
+// there are more, the list has two parts. First come the attempts of all, the latest first, as far back as the logs
+// reach that have the latest entries (LatestLogs). Behind them come the older attempts: of one group of subscriptions
+// after the other, by ID. No attempt is left out or comes twice, whatever comes meanwhile. A call ends when f returns
+// false, at the end of a part or a group, or with an error. The result next is where it then goes on; nil at the end.
+func (s *Service) PageAttempts(
+	ctx context.Context, subs []fsm.Subscription, at paging.Place, since time.Time, f func(fsm.LoggedAttempt) bool,
+) (next *paging.Place, err error) {
+	switch {
+	case at.Group != "":
+		return s.pageOfGroup(ctx, subs, at, since, f)
+	case len(subs) <= LogsAtATime:
+		return s.merged(ctx, subs, at, since, f, nil)
+	}
+	ids, unread, err := s.View.LatestLogs(ctx, later(since, at.Floor), LogsAtATime)
+	switch {
+	case err != nil:
+		return &at, err
+	case unread > 0 && at.Floor > 0: // others have come, and nobody can tell which were there before
+		return groupFrom(subs, 0, at.After, at.Subscription), nil
+	}
+	at.Floor = max(at.Floor, unread)
+	var then *paging.Place
+	if at.Floor > 0 && at.Floor >= since.UnixMilli() {
+		top := fsm.LoggedAttempt{ID: strconv.FormatInt(at.Floor+1, 10) + "-0", Subscription: behindAll}
+		if behind := placed(at); behind.ID != "" && fsm.CompareLogged(behind, top) > 0 {
+			top = behind
+		}
+		then = groupFrom(subs, 0, top.ID, top.Subscription)
+	}
+	return s.merged(ctx, those(subs, ids), at, later(since, at.Floor), f, then)
+}
+
+// pageOfGroup goes on with a group of subscriptions.
+func (s *Service) pageOfGroup(
+	ctx context.Context, subs []fsm.Subscription, at paging.Place, since time.Time, f func(fsm.LoggedAttempt) bool,
+) (next *paging.Place, err error) {
+	first, _ := slices.BinarySearchFunc(subs, at.Group, byID)
+	end, there := slices.BinarySearchFunc(subs, at.GroupEnd, byID)
+	if there {
+		end++
+	}
+	return s.merged(ctx, subs[first:max(first, end)], at, since, f, groupFrom(subs, end, at.Top, at.TopOf))
+}
+
+// merged is ListAttempts from a place on. It returns where it goes on, and then behind the last attempt.
+func (s *Service) merged(
+	ctx context.Context, subs []fsm.Subscription, at paging.Place, since time.Time, f func(fsm.LoggedAttempt) bool,
+	then *paging.Place,
+) (next *paging.Place, err error) {
+	ended := true
+	err = s.ListAttempts(ctx, subs, placed(at), since, func(a fsm.LoggedAttempt) bool {
+		if ended = f(a); ended {
+			at.After, at.Subscription = a.ID, a.Subscription
+		}
+		return ended
+	})
+	if err != nil || !ended {
+		return &at, err
+	}
+	return then, nil
+}
+
+// placed is the attempt behind which a page begins.
+func placed(at paging.Place) fsm.LoggedAttempt {
+	return fsm.LoggedAttempt{ID: at.After, Subscription: at.Subscription}
+}
+
+// groupFrom is where the group begins whose first subscription has an index, behind an attempt; nil if there is none.
+func groupFrom(subs []fsm.Subscription, first int, top, topOf string) *paging.Place {
+	if first >= len(subs) {
+		return nil
+	}
+	last := min(first+LogsAtATime, len(subs)) - 1
+	return &paging.Place{
+		After: top, Subscription: topOf, Top: top, TopOf: topOf, Group: subs[first].ID, GroupEnd: subs[last].ID,
+	}
+}
+
+// later is a time, or the one behind some milliseconds since 1970 if that is later.
+func later(since time.Time, floor int64) time.Time {
+	if above := time.UnixMilli(floor + 1); floor > 0 && above.After(since) {
+		return above
+	}
+	return since
+}
+
+// those returns the subscriptions with some IDs.
+func those(subs []fsm.Subscription, ids []string) (some []fsm.Subscription) {
+	for _, id := range ids {
+		if i, there := slices.BinarySearchFunc(subs, id, byID); there {
+			some = append(some, subs[i])
+		}
+	}
+	return some
+}
+
+func byID(sub fsm.Subscription, id string) int { return strings.Compare(sub.ID, id) }
 
 // ListAttempts calls a function with the entries of the delivery logs of some subscriptions, in the order of
 // fsm.CompareLogged. It begins behind an entry, or with the latest if behind is zero. It ends when the function returns
@@ -133,9 +238,9 @@ func (d Delivery) Taken() bool {
 		[]string{fsm.AttemptDone.String(), fsm.AttemptAccepted.String()}, d.Attempts[0].Result)
 }
 
-// FindDelivery returns the delivery of some subscriptions that has an ID, or whose wake has it. It looks at as many
-// entries of their logs as most says, the latest of all first, and at as many dead letters as one request may. If it
-// finds none, whole says whether it has looked at all.
+// FindDelivery returns the delivery of some subscriptions, by ID, that has an ID, or whose wake has it. It looks at as
+// many entries of their logs as most says, the latest of all first, in LogsAtATime logs, and at as many dead letters as
+// one request may. If it finds none, whole says whether it has looked at all.
 func (s *Service) FindDelivery(
 	ctx context.Context, subs []fsm.Subscription, id string, most int,
 ) (d Delivery, whole bool, err error) {
@@ -145,7 +250,7 @@ func (s *Service) FindDelivery(
 	}
 	matches := func(a fsm.LoggedAttempt) bool { return a.DeliveryID == id || a.WakeID == id }
 	var latest *fsm.LoggedAttempt
-	err = s.ListAttempts(ctx, subs, fsm.LoggedAttempt{}, time.Time{}, func(a fsm.LoggedAttempt) bool {
+	next, err := s.PageAttempts(ctx, subs, paging.Place{}, time.Time{}, func(a fsm.LoggedAttempt) bool {
 		if looked++; matches(a) {
 			latest = &a
 		}
@@ -160,7 +265,7 @@ func (s *Service) FindDelivery(
 			which = s.LettersOf(subs[0].ID)
 		}
 		all, err := s.findLetter(ctx, which, byID, id, &d)
-		return d, all && looked < most, err
+		return d, all && next == nil, err
 	}
 	d.Subscription = byID[latest.Subscription]
 	one := []fsm.Subscription{d.Subscription}

@@ -55,6 +55,10 @@ type DeliveryBody struct {
 // DeliveriesBody is a page of delivery attempts.
 type DeliveriesBody struct {
 	Deliveries []DeliveryBody `json:"deliveries"`
+	// From and To are IDs of subscriptions. With them, the page has only attempts of the subscriptions between them. So
+	// it is if there are many subscriptions, once the attempts before the page are the latest of all.
+	From string `json:"from_subscription,omitempty"`
+	To   string `json:"to_subscription,omitempty"`
 	// Next is the cursor of the next page; empty at the end.
 	Next string    `json:"next,omitempty"`
 	AsOf time.Time `json:"as_of"`
@@ -167,28 +171,32 @@ func (f *Face) Deliveries(ctx context.Context, query url.Values, p paging.Page) 
 func (f *Face) listDeliveries(
 	ctx context.Context, query url.Values, p paging.Page, subs []fsm.Subscription,
 ) (body DeliveriesBody, err error) {
-	behind := fsm.LoggedAttempt{ID: p.From.After, Subscription: p.From.Subscription}
-	if behind.ID != "" && !fsm.ValidLogID(behind.ID) {
-		return body, refusal.New(fsm.CodeInvalidRequest, "cursor must be the next of an earlier answer")
+	for _, id := range []string{p.From.After, p.From.Top} {
+		if id != "" && !fsm.ValidLogID(id) {
+			return body, refusal.New(fsm.CodeInvalidRequest, "cursor must be the next of an earlier answer")
+		}
 	}
 	which, err := readWhichDeliveries(query.Get)
 	if err != nil {
 		return body, err
 	}
-	body, looked := DeliveriesBody{Deliveries: []DeliveryBody{}, AsOf: f.Control.Clock().UTC()}, 0
-	err = f.Control.ListAttempts(ctx, subs, behind, which.stored, func(a fsm.LoggedAttempt) bool {
+	body, looked := DeliveriesBody{
+		Deliveries: []DeliveryBody{}, From: p.From.Group, To: p.From.GroupEnd, AsOf: f.Control.Clock().UTC(),
+	}, 0
+	next, err := f.Control.PageAttempts(ctx, subs, p.From, which.stored, func(a fsm.LoggedAttempt) bool {
 		if shows := which.shows(a); len(body.Deliveries) == p.Limit && shows || looked == paging.MaxCost {
-			body.Next = paging.Place{After: behind.ID, Subscription: behind.Subscription}.String()
 			return false
 		} else if shows {
 			body.Deliveries = append(body.Deliveries, deliveryBodyOf(a))
 		}
 		looked++
-		behind = a
 		return true
 	})
 	if err != nil && ctx.Err() != nil && looked > 0 { // the next request goes on from there
-		body.Next, err = paging.Place{After: behind.ID, Subscription: behind.Subscription}.String(), nil
+		err = nil
+	}
+	if next != nil {
+		body.Next = next.String()
 	}
 	return body, err
 }

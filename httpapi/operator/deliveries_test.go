@@ -3,6 +3,7 @@ package operator_test
 import (
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"net/url"
 	"slices"
 	"testing"
@@ -89,6 +90,87 @@ func TestOperatorListsDeliveries(t *testing.T) {
 	row = ports.RowsOf(h.Operator("GET", "/api/v1/subscriptions/wakes/deliveries", ""), "deliveries")[0]
 	if row["wake_id"] != "w_1" || row["delivery_id"] != nil || row["events"] != nil || row["from"] != nil {
 		t.Errorf("one of a wake is shown as %v", row)
+	}
+}
+
+// TestTheDeliveriesOfManySubscriptionsAreAllListed holds that the pages of a list leave out no attempt, and show none
+// twice, however many subscriptions there are, how quiet they are, and what comes meanwhile. No page looks at more logs
+// than it may. The first attempts are the latest of all.
+func TestTheDeliveriesOfManySubscriptionsAreAllListed(t *testing.T) {
+	for name, some := range map[string]int{
+		"few": 3, "as many as one page looks at": control.LogsAtATime, "one more": control.LogsAtATime + 1,
+		"many": 2*control.LogsAtATime + 500,
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newHarness(t, nil)
+			subs := make([]fsm.Subscription, some)
+			for i := range subs {
+				subs[i] = h.Subscribe(fmt.Sprintf("s%04d", i), 0)
+			}
+			drawn := rand.New(rand.NewPCG(1, uint64(some)))
+			number := 0
+			var all []fsm.LoggedAttempt
+			log := func(sub fsm.Subscription) {
+				if drawn.IntN(4) > 0 {
+					h.Pass(time.Millisecond)
+				}
+				a := fsm.LoggedAttempt{
+					At: h.Clock(), Stream: "/a", DeliveryID: fmt.Sprint("evt_", number),
+					Result: []string{"done", "failed"}[drawn.IntN(20)/19], Subscription: sub.ID,
+				}
+				number++
+				all = append(all, a)
+				h.Store.DB.PutLogged(sub, a)
+			}
+			for range 2 * some {
+				log(subs[drawn.IntN(some)])
+			}
+			middle := h.Clock()
+			for range some {
+				log(subs[some/2+drawn.IntN(some-some/2)]) // the others stay quiet
+			}
+			for query, takes := range map[string]func(fsm.LoggedAttempt) bool{
+				"":              func(fsm.LoggedAttempt) bool { return true },
+				"result=failed": func(a fsm.LoggedAttempt) bool { return a.Result == "failed" },
+				"stored_since=" + middle.Format(time.RFC3339Nano): func(a fsm.LoggedAttempt) bool {
+					return !a.At.Before(middle)
+				},
+			} {
+				for _, busy := range []bool{false, true} {
+					there, shown := len(all), map[string]int{}
+					for next, pages := "", 0; pages == 0 || next != ""; pages++ {
+						before := h.Store.DB.Calls("LoggedAttempts")
+						a := h.Operator("GET", "/api/v1/deliveries?limit=400&"+query+"&cursor="+next, "")
+						rows := ports.RowsOf(a, "deliveries")
+						for i, row := range rows {
+							shown[row["delivery_id"].(string)]++
+							at, _ := time.Parse(time.RFC3339Nano, row["at"].(string))
+							if pages == 0 && i == 0 && query == "" && !at.Equal(all[there-1].At) {
+								t.Errorf("the first is %v, not of %s", row, all[there-1].At)
+							}
+						}
+						// Few logs are read again.
+						if calls := h.Store.DB.Calls("LoggedAttempts") - before; calls > 2+len(rows) {
+							t.Errorf("a page with %d attempts takes %d calls", len(rows), calls)
+						}
+						next = ports.Next(a)
+						if busy {
+							for range 30 {
+								log(subs[drawn.IntN(some)])
+							}
+						}
+						if a.Status != 200 || pages > 1000 {
+							t.Fatalf("page %d: %s", pages, a.Text)
+						}
+					}
+					for _, a := range all[:there] {
+						if n, want := shown[a.DeliveryID], takes(a); n > 1 || (n == 1) != want {
+							t.Fatalf("?%s, busy %t: %+v is shown %d times", query, busy, a, n)
+						}
+					}
+				}
+			}
+		})
 	}
 }
 

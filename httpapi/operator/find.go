@@ -10,6 +10,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"reveille/fsm"
+	"reveille/httpapi/control"
 	"reveille/httpapi/paging"
 	"reveille/httpapi/refusal"
 	"reveille/httpapi/web"
@@ -221,8 +222,8 @@ func (f *Face) findDelivery(ctx context.Context, subs []fsm.Subscription, q stri
 		return nil, err
 	case !d.Known() && !whole:
 		return nil, refusal.New(fsm.CodeNotFound,
-			"nothing with this id is among the latest %d attempts of the delivery log, nor among as many dead letters",
-			paging.MaxCost)
+			"nothing with this id is among the latest %d attempts of the %d subscriptions with the latest ones, nor "+
+				"among as many dead letters; name the subscription", paging.MaxCost, control.LogsAtATime)
 	case !d.Known():
 		return nil, nil
 	}

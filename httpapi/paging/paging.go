@@ -38,6 +38,13 @@ type Place struct {
 	After string `json:"a,omitempty"`
 	// Seq is the last watched stream that was shown.
 	Seq int64 `json:"q,omitempty"`
+	// Floor, Top, Group and its end are where a list of attempts goes on that has more logs than one page looks at
+	// (control.Service, PageAttempts).
+	Floor    int64  `json:"f,omitempty"`
+	Top      string `json:"o,omitempty"`
+	TopOf    string `json:"u,omitempty"`
+	Group    string `json:"r,omitempty"`
+	GroupEnd string `json:"e,omitempty"`
 	// Through is the number of the last dead letter that a request is about, which goes on from here.
 	Through int64 `json:"t,omitempty"`
 }

@@ -1,9 +1,11 @@
 package memstore
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"reveille/fsm"
 )
@@ -18,6 +20,28 @@ func (db *DB) PutLogged(sub fsm.Subscription, entries ...fsm.LoggedAttempt) {
 		}
 		t.logs[sub.Generation] = log
 	})
+}
+
+// LatestLogs implements control.Store.
+func (s *Store) LatestLogs(ctx context.Context, since time.Time, most int) (ids []string, next int64, err error) {
+	err = s.do(ctx, func(t *tx) {
+		latest := map[string]int64{}
+		for _, sub := range t.subs {
+			if log := t.logs[sub.Generation]; len(log) > 0 {
+				at := fsm.LogMillis(log[len(log)-1].ID)
+				if since.IsZero() || at >= since.UnixMilli() {
+					ids, latest[sub.ID] = append(ids, sub.ID), at
+				}
+			}
+		}
+		slices.SortFunc(ids, func(a, b string) int {
+			return cmp.Or(cmp.Compare(latest[b], latest[a]), cmp.Compare(b, a))
+		})
+		if len(ids) > most {
+			ids, next = ids[:most], latest[ids[most]]
+		}
+	}, "LatestLogs", since, most)
+	return ids, next, err
 }
 
 // LoggedAttempts implements control.Store.
