@@ -3,6 +3,7 @@ package control
 import (
 	"context"
 	"errors"
+	"math"
 	"strings"
 
 	"go.uber.org/zap"
@@ -125,18 +126,28 @@ func (s *Service) PartitionOfReplay(id string) (partition int, ok bool) {
 const queuesAtATime = 100
 
 // ListReplays calls a function with each replay queue behind a place, by partition and consumer, until the function
-// returns false. The result next is the cursor of where it then goes on. Of the filters, those for the number have no
-// effect.
+// returns false, or it has looked at as many queues as one page may. The result next is the cursor of where it then
+// goes on. Of the filters, those for the number have no effect.
 func (s *Service) ListReplays(
 	ctx context.Context, which Letters, at paging.Place, f func(fsm.ReplayQueue) (bool, error),
 ) (next string, err error) {
-	for ; at.Partition <= which.Last; at = (paging.Place{Partition: at.Partition + 1}) {
+	return s.eachReplay(ctx, which, at, paging.MaxCost, f)
+}
+
+// eachReplay is ListReplays, and looks at so many queues.
+func (s *Service) eachReplay(
+	ctx context.Context, which Letters, at paging.Place, most int, f func(fsm.ReplayQueue) (bool, error),
+) (next string, err error) {
+	for looked := 0; at.Partition <= which.Last; at = (paging.Place{Partition: at.Partition + 1}) {
 		for more := true; more; {
 			list, err := s.View.ReplayQueues(ctx, at.Partition, which.Subscription, at.After, queuesAtATime)
 			if err != nil {
 				return "", err
 			}
 			for _, q := range list {
+				if looked++; looked > most {
+					return at.String(), nil
+				}
 				if which.Stream == "" || which.Stream == q.Stream {
 					if goOn, err := f(q); err != nil || !goOn {
 						return at.String(), err
@@ -156,7 +167,8 @@ func (s *Service) CancelReplays(ctx context.Context, which Letters) (cancelled i
 	if _, err := s.Subscriptions(ctx, which.Subscription); err != nil {
 		return 0, err
 	}
-	_, err = s.ListReplays(ctx, which, paging.Place{Partition: which.First}, func(q fsm.ReplayQueue) (bool, error) {
+	at := paging.Place{Partition: which.First}
+	_, err = s.eachReplay(ctx, which, at, math.MaxInt, func(q fsm.ReplayQueue) (bool, error) {
 		n, out, err := s.View.CancelReplays(ctx, fsm.ConsumerRef{ID: q.Consumer, Home: q.Stream})
 		s.Outcomes.Follow(out, fsm.Sighting{})
 		cancelled += n

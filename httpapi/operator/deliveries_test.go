@@ -137,10 +137,13 @@ func TestTheDeliveriesOfManySubscriptionsAreAllListed(t *testing.T) {
 				},
 			} {
 				for _, busy := range []bool{false, true} {
+					if !busy && some <= control.LogsAtATime+1 {
+						continue
+					}
 					there, shown := len(all), map[string]int{}
 					for next, pages := "", 0; pages == 0 || next != ""; pages++ {
 						before := h.Store.DB.Calls("LoggedAttempts")
-						a := h.Operator("GET", "/api/v1/deliveries?limit=400&"+query+"&cursor="+next, "")
+						a := h.Operator("GET", "/api/v1/deliveries?limit=1000&"+query+"&cursor="+next, "")
 						rows := ports.RowsOf(a, "deliveries")
 						for i, row := range rows {
 							shown[row["delivery_id"].(string)]++

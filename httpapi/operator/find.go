@@ -183,7 +183,7 @@ func (f *Face) findReplay(ctx context.Context, q string) (found []FoundBody, err
 	}
 	which := f.Control.LettersOf("")
 	which.First, which.Last = partition, partition
-	_, err = f.Control.ListReplays(ctx, which, paging.Place{Partition: which.First},
+	next, err := f.Control.ListReplays(ctx, which, paging.Place{Partition: which.First},
 		func(r fsm.ReplayQueue) (bool, error) {
 			if r.Number != 0 && f.Control.ReplayID(r) == q {
 				found = []FoundBody{{
@@ -193,6 +193,10 @@ func (f *Face) findReplay(ctx context.Context, q string) (found []FoundBody, err
 			}
 			return len(found) == 0, nil
 		})
+	if err == nil && len(found) == 0 && next != "" {
+		err = refusal.New(fsm.CodeNotFound,
+			"no replay with this id is among the first %d of its partition: list those of its stream", paging.MaxCost)
+	}
 	return found, err
 }
 
