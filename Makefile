@@ -51,6 +51,9 @@ build: ## build ./reveille
 attack: deps ## hold it against attacks with the full numbers and print what it cost (some 15 minutes; 20,000 open files must be allowed)
 	ATTACK=full go test -count=1 -v -timeout 40m ./test/attack
 
+crowd: deps ## show that no answer to an operator reads without bound, with 10,000 subscriptions and 1,000,000 consumers (some 5 minutes)
+	CROWD=full go test -count=1 -v -timeout 40m ./test/crowd
+
 # full or quick. BENCH_ONLY, a regular expression, picks parts; BENCH_BASE, another build's program, is compared with this one by
 # turns; BENCH_RESULTS=test/bench/RESULTS.md keeps what was measured.
 BENCH ?= full
