@@ -33,7 +33,8 @@ for i = 1, #ARGV, 6 do
     if since then redis.call('ZADD', P .. list, since, id) end
   end
   if ARGV[i + 5] == '1' then
-    local n = redis.call('ZCARD', P .. 'dead') + 1
+    local t = redis.call('TIME')
+    local n = string.format('%.0f', t[1] * 1000000 + redis.call('ZCARD', P .. 'dead')) -- no retention ends
     redis.call('ZADD', P .. 'dead', n, n)
     redis.call('ZADD', P .. 'dead:' .. sub, n, n)
     redis.call('HINCRBY', P .. 'dead_counts', sub, 1)
