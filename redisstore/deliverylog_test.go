@@ -522,6 +522,7 @@ func TestTheLogsAreIndexedByTheirLatestEntries(t *testing.T) {
 	t.Parallel()
 	for name, url := range map[string]func(*testing.T) string{
 		"redis-server": func(t *testing.T) string { return redisstore.EmptyRedis(t).URL },
+		"embedded":     func(*testing.T) string { return redisstore.Embedded },
 		"cluster":      func(t *testing.T) string { return redisstore.EmptyCluster(t).URL },
 	} {
 		t.Run(name, func(t *testing.T) {
