@@ -2,6 +2,7 @@ package crowd
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -150,8 +151,8 @@ func (c *crowd) copy(t *testing.T, consumers int, examples [partitions][states]s
 	script, keys := redis.NewScript(copyScript), redisstore.New(nil, redisstore.Options{Partitions: partitions})
 	var args [partitions][]any
 	flush := func(p int) {
-		if err := script.Run(t.Context(), c.rdb, []string{fmt.Sprintf("rv:{%d}:", p)}, args[p]...).Err(); err != nil &&
-			err != redis.Nil {
+		err := script.Run(t.Context(), c.rdb, []string{fmt.Sprintf("rv:{%d}:", p)}, args[p]...).Err()
+		if err != nil && !errors.Is(err, redis.Nil) {
 			t.Fatal(err)
 		}
 		args[p] = nil
