@@ -43,13 +43,10 @@ func (s *Service) PageAttempts(
 		return s.merged(ctx, subs, at, since, f, nil)
 	}
 	ids, unread, err := s.View.LatestLogs(ctx, later(since, at.Floor), LogsAtATime)
-	switch {
-	case err != nil:
+	if err != nil {
 		return &at, err
-	case unread > 0 && at.Floor > 0: // others have come, and nobody can tell which were there before
-		return groupFrom(subs, 0, at.After, at.Subscription), nil
 	}
-	at.Floor = max(at.Floor, unread)
+	at.Floor = max(at.Floor, unread) // if others have come meanwhile, this part ends earlier
 	var then *paging.Place
 	if at.Floor > 0 && at.Floor >= since.UnixMilli() {
 		top := fsm.LoggedAttempt{ID: strconv.FormatInt(at.Floor+1, 10) + "-0", Subscription: behindAll}

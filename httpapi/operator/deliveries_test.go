@@ -137,13 +137,13 @@ func TestTheDeliveriesOfManySubscriptionsAreAllListed(t *testing.T) {
 				},
 			} {
 				for _, busy := range []bool{false, true} {
-					if !busy && some <= control.LogsAtATime+1 {
+					if !busy && (query != "" || some <= control.LogsAtATime+1) {
 						continue
 					}
 					there, shown := len(all), map[string]int{}
 					for next, pages := "", 0; pages == 0 || next != ""; pages++ {
 						before := h.Store.DB.Calls("LoggedAttempts")
-						a := h.Operator("GET", "/api/v1/deliveries?limit=1000&"+query+"&cursor="+next, "")
+						a := h.Operator("GET", "/api/v1/deliveries?limit=600&"+query+"&cursor="+next, "")
 						rows := ports.RowsOf(a, "deliveries")
 						for i, row := range rows {
 							shown[row["delivery_id"].(string)]++
@@ -158,7 +158,7 @@ func TestTheDeliveriesOfManySubscriptionsAreAllListed(t *testing.T) {
 						}
 						next = ports.Next(a)
 						if busy {
-							for range 30 {
+							for range max(3, some/2-200*pages) { // many logs get other places in the index at first
 								log(subs[drawn.IntN(some)])
 							}
 						}
