@@ -8,7 +8,7 @@ TEST_PARALLEL ?= 6
 export GOFLAGS := $(GOFLAGS) -trimpath
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all chart fault attack bench idle screenshots build lint deps
+.PHONY: help demo test test-all chart fault attack bench crowd idle screenshots build lint deps
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"slices"
 	"strconv"
@@ -35,9 +36,9 @@ const (
 	logPause = 100 * time.Millisecond
 	// logRetry is how long entries wait that Redis could not take.
 	logRetry = time.Second
-	// indexEvery is how often the index of the logs is compared with the logs, and logsAtATime how many at once.
-	indexEvery  = 10 * time.Minute
-	logsAtATime = 500
+	// indexEvery is how often the index of the logs is compared with the logs, and indexedAtATime how many at once.
+	indexEvery     = 10 * time.Minute
+	indexedAtATime = 500
 )
 
 // logWriter is the observer that keeps delivery attempts for operators, in one Redis stream per subscription. It
@@ -58,8 +59,10 @@ type logWriter struct {
 	// written are the logs that this replica has written to, of subscriptions that it does not know to be deleted. Only
 	// run uses it.
 	written map[subOf]struct{}
-	// indexed is true once indexAll has compared all logs. Only indexAll uses it.
-	indexed bool
+	// unindexed are the latest entries that the index lacks, by subscription. Only run uses it.
+	unindexed map[string]int64
+	// indexed is true once indexAll has compared all logs.
+	indexed atomic.Bool
 }
 
 type logEntry struct {
@@ -69,7 +72,7 @@ type logEntry struct {
 
 func newLogWriter(s *Store) *logWriter {
 	return &logWriter{
-		s: s, ready: bell.New(), written: map[subOf]struct{}{},
+		s: s, ready: bell.New(), written: map[subOf]struct{}{}, unindexed: map[string]int64{},
 		dropped: promauto.With(s.opts.Metrics).NewCounter(prometheus.CounterOpts{
 			Name: "reveille_delivery_log_dropped_total",
 			Help: "Delivery attempts of this replica that are missing from the delivery log, because Redis did not " +
@@ -114,7 +117,7 @@ func (l *logWriter) run(ctx context.Context) {
 		case <-l.ready:
 		}
 		pause(ctx, logPause)
-		err := l.write(context.WithoutCancel(ctx)) // a write that is cut off may have happened, and comes again
+		err := l.writeAll(context.WithoutCancel(ctx)) // a write that is cut off may have happened, and comes again
 		l.sweep(ctx)
 		l.say(err, false)
 		if errors.Is(err, fsm.ErrUnavailable) {
@@ -136,7 +139,7 @@ func pause(ctx context.Context, d time.Duration) {
 func (l *logWriter) stop(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.s.opts.limits.stop)
 	defer cancel()
-	err := l.write(ctx)
+	err := l.writeAll(ctx)
 	l.sweep(ctx)
 	l.mu.Lock()
 	left := len(l.waiting)
@@ -155,6 +158,11 @@ func (l *logWriter) say(err error, last bool) {
 		l.s.opts.Logger.Warn("delivery attempts are missing from the delivery log: redis did not take them in time",
 			zap.Int64("attempts", l.unsaid.Swap(0)), zap.Error(err))
 	}
+}
+
+// writeAll writes all waiting entries, and keeps that in the index.
+func (l *logWriter) writeAll(ctx context.Context) error {
+	return cmp.Or(l.write(ctx), l.indexLatest(ctx))
 }
 
 // write writes all waiting entries in one pipeline. On a cluster, a node that takes no entries must not delay the
@@ -204,13 +212,12 @@ func (l *logWriter) send(ctx context.Context, batch []*logEntry) (left []*logEnt
 		pipe.Expire(ctx, key, logAge)
 	}
 	_, _ = pipe.Exec(ctx) // each command has its own error
-	latest := map[string]int64{}
 	for i, add := range adds {
 		if add == nil {
 			continue
 		}
 		if id := add.Val(); id != "" { // the value counts, not the error, as in together
-			latest[batch[i].of.id] = max(latest[batch[i].of.id], fsm.LogMillis(id))
+			l.unindexed[batch[i].of.id] = max(l.unindexed[batch[i].of.id], fsm.LogMillis(id))
 			continue
 		}
 		// After a timeout, Redis may have written the entry. Retries without end would fill the log with copies.
@@ -222,8 +229,25 @@ func (l *logWriter) send(ctx context.Context, batch []*logEntry) (left []*logEnt
 			failure = cmp.Or(failure, err)
 		}
 	}
-	_ = l.index(ctx, latest, now) // indexAll adds what is missing
 	return left, refused, failure
+}
+
+// indexLatest keeps when the latest entries were stored that this replica has written. What Redis does not take now
+// follows with the next call.
+func (l *logWriter) indexLatest(ctx context.Context) error {
+	if len(l.unindexed) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, l.s.opts.limits.all) // a node that hangs has its own
+	defer cancel()
+	now, err := l.s.now(ctx)
+	if err == nil {
+		err = l.index(ctx, l.unindexed, now)
+	}
+	if !errors.Is(err, fsm.ErrUnavailable) { // what Redis refuses, it refuses again: indexAll adds it
+		clear(l.unindexed)
+	}
+	return err
 }
 
 // index keeps when the latest entries of some logs were stored, in milliseconds, so that a list of all attempts begins
@@ -243,12 +267,23 @@ func (l *logWriter) index(ctx context.Context, latest map[string]int64, now time
 	return wrap(err)
 }
 
-// indexAll adds to the index what it lacks: the logs of an earlier version, and those whose writer could not reach the
-// index. Each replica does so when it begins, and later the one that owns the first partition.
-func (l *logWriter) indexAll(ctx context.Context) error {
-	if l.indexed && !l.s.ownership.Owns(0) {
-		return nil
+// runIndex compares the index with all logs again and again, until ctx is done. Each replica does so when it begins.
+// Later, the one that owns the first partition does.
+func (l *logWriter) runIndex(ctx context.Context) {
+	for ctx.Err() == nil {
+		wait := indexEvery
+		if !l.indexed.Load() || l.s.ownership.Owns(0) {
+			if err := l.indexAll(ctx); err != nil {
+				wait = logRetry // the store logs that Redis is away
+			}
+		}
+		pause(ctx, wait)
 	}
+}
+
+// indexAll adds to the index what it lacks: the logs of an earlier version, and those whose writer could not reach the
+// index. It skips logs that cannot be read.
+func (l *logWriter) indexAll(ctx context.Context) error {
 	if err := l.s.RefreshCatalog(ctx); err != nil {
 		return err
 	}
@@ -256,16 +291,17 @@ func (l *logWriter) indexAll(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for some := range slices.Chunk(l.s.catalog.All(), logsAtATime) {
+	for some := range slices.Chunk(l.s.catalog.All(), indexedAtATime) {
 		pipe, cmds := l.s.rdb.Pipeline(), make([]*redis.XMessageSliceCmd, len(some))
 		for i, sub := range some {
 			cmds[i] = pipe.XRevRangeN(ctx, l.s.keys.deliveryLog(sub.ID, sub.Generation), "+", oldestLogged(now), 1)
 		}
-		if _, err := pipe.Exec(ctx); err != nil {
-			return wrap(err)
-		}
+		_, _ = pipe.Exec(ctx) // each command has its own error
 		latest := map[string]int64{}
 		for i, cmd := range cmds {
+			if err := wrap(cmd.Err()); errors.Is(err, fsm.ErrUnavailable) {
+				return err
+			}
 			for _, e := range cmd.Val() {
 				latest[some[i].ID] = fsm.LogMillis(e.ID)
 			}
@@ -274,12 +310,15 @@ func (l *logWriter) indexAll(ctx context.Context) error {
 			return err
 		}
 	}
-	l.indexed = true
+	l.indexed.Store(true)
 	return nil
 }
 
 // LatestLogs implements control.Store.
 func (s *Store) LatestLogs(ctx context.Context, since time.Time, most int) (ids []string, next int64, err error) {
+	if s.log != nil && !s.log.indexed.Load() { // some may be missing
+		return nil, 0, fmt.Errorf("%w: the delivery logs are not all known yet", fsm.ErrUnavailable)
+	}
 	from := "-inf"
 	if !since.IsZero() {
 		from = strconv.FormatInt(since.UnixMilli(), 10)

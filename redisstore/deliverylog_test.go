@@ -532,6 +532,18 @@ func TestTheLogsAreIndexedByTheirLatestEntries(t *testing.T) {
 			for _, id := range []string{"a", "b", "c", "d"} {
 				subs[id] = l.create(t, id)
 			}
+			index := func() {
+				t.Helper()
+				for range 2 {
+					if err := l.IndexLogs(ctx); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			if _, _, err := l.LatestLogs(ctx, time.Time{}, 1); !errors.Is(err, fsm.ErrUnavailable) {
+				t.Errorf("before the logs are known: %v", err)
+			}
+			index()
 			indexed := func(since time.Time, most int) ([]string, int64) {
 				t.Helper()
 				ids, next, err := l.LatestLogs(ctx, since, most)
@@ -569,11 +581,7 @@ func TestTheLogsAreIndexedByTheirLatestEntries(t *testing.T) {
 			if err := l.rdb.Del(ctx, "rv:{subs}:logged").Err(); err != nil {
 				t.Fatal(err)
 			}
-			for range 2 {
-				if err := l.IndexLogs(ctx); err != nil {
-					t.Fatal(err)
-				}
-			}
+			index()
 			if again, _ := indexed(time.Time{}, 3); !slices.Equal(again, all) {
 				t.Errorf("indexed anew are %v", again)
 			}
@@ -600,12 +608,26 @@ func TestABatchOfTheLogIsIndexedAtOnce(t *testing.T) {
 	for i := range 20 {
 		l.attempts(l.create(t, fmt.Sprint("s", i)), 0, 3)
 	}
+	if err := l.IndexLogs(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 	old := redis.Z{Score: float64(l.now.Add(-8 * 24 * time.Hour).UnixMilli()), Member: "old"}
 	if err := l.rdb.ZAdd(t.Context(), "rv:{subs}:logged", old).Err(); err != nil {
 		t.Fatal(err)
 	}
+	away := true
+	l.rdb.AddHook(before(func(_ context.Context, cmds ...redis.Cmder) error {
+		if slices.ContainsFunc(cmds, func(c redis.Cmder) bool { return c.Name() == "zadd" }) && away {
+			away = false
+			return io.ErrUnexpectedEOF
+		}
+		return nil
+	}))
+	if err := l.WriteLog(t.Context()); !errors.Is(err, fsm.ErrUnavailable) {
+		t.Errorf("without the index: %v", err)
+	}
 	before := l.calls(t, "zadd")
-	l.write(t)
+	l.write(t) // nothing waits but the index
 	if n := l.calls(t, "zadd") - before; n != 1 {
 		t.Errorf("the index of a batch takes %d commands", n)
 	}

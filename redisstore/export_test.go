@@ -60,7 +60,7 @@ const LogWaiting = logWaiting
 // WriteLog writes what waits for the delivery log, and removes the logs of deleted subscriptions, as Run does.
 func (s *Store) WriteLog(ctx context.Context) error {
 	defer s.log.sweep(ctx)
-	return s.log.write(ctx)
+	return s.log.writeAll(ctx)
 }
 
 // LogKey is where the delivery log of a subscription is.

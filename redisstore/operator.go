@@ -3,6 +3,7 @@ package redisstore
 import (
 	"cmp"
 	"context"
+	"slices"
 	"strings"
 	"time"
 
@@ -120,14 +121,16 @@ type eachCall struct {
 }
 
 // tallyEach tallies subscriptions by their own consumers. It looks at no more than bound says, and at no more than most
-// of a subscription in a partition. The first subscriptions get their share first.
+// of a subscription in a partition. Those with the fewest consumers get their share first: one large subscription hides
+// no other.
 func (s *Store) tallyEach(ctx context.Context, subs []fsm.Subscription, most, bound int) ([]fsm.Tally, error) {
 	counts, err := s.CountConsumers(ctx, subs)
 	if err != nil {
 		return nil, err
 	}
 	tallies, looks := make([]fsm.Tally, len(subs)), make([][]int, len(subs))
-	for i, byPartition := range counts {
+	for _, i := range smallestFirst(counts) {
+		byPartition := counts[i]
 		looks[i] = make([]int, len(byPartition))
 		for p, n := range byPartition {
 			looks[i][p] = min(n, most, bound)
@@ -162,7 +165,13 @@ func (s *Store) tallyEach(ctx context.Context, subs []fsm.Subscription, most, bo
 		for _, r := range s.pipeline(ctx, scriptTallyEach, n, func(i int) ([]string, []any) {
 			return s.keys.guard(batch[i].partition), s.arguments(batch[i].partition, batch[i].args...)
 		}) {
-			r.each(func(rows *reply) { rows.tally(tallies) })
+			r.each(func(rows *reply) {
+				rows.list(func(l *reply) {
+					if t := l.tally(tallies); l.yes() && t != nil { // it may have grown since it was counted
+						t.Partial = true
+					}
+				})
+			})
 			if r.bad != nil {
 				return nil, r.bad
 			}
@@ -174,6 +183,19 @@ func (s *Store) tallyEach(ctx context.Context, subs []fsm.Subscription, most, bo
 		}
 	}
 	return tallies, nil
+}
+
+// smallestFirst returns the indexes of lists of numbers, in the order of their sums.
+func smallestFirst(counts [][]int) []int {
+	order, sums := make([]int, len(counts)), make([]int, len(counts))
+	for i, list := range counts {
+		order[i] = i
+		for _, n := range list {
+			sums[i] += n
+		}
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return sums[a] - sums[b] })
+	return order
 }
 
 // tally tallies subscriptions. The number most is about how many consumers one pipeline looks at.
@@ -201,7 +223,7 @@ func (s *Store) tally(ctx context.Context, subs []fsm.Subscription, most int) ([
 			p := batch[i]
 			r.list(func(l *reply) {
 				cursors[p] = l.text()
-				l.each(func(rows *reply) { rows.tally(parts[p]) })
+				l.each(func(rows *reply) { rows.list(func(l *reply) { l.tally(parts[p]) }) })
 			})
 			if r.bad != nil {
 				return nil, r.bad
@@ -226,26 +248,26 @@ func (s *Store) tally(ctx context.Context, subs []fsm.Subscription, most int) ([
 // restAreIdle counts as idle what is in no other state.
 func restAreIdle(t *fsm.Tally) { t.Idle = max(0, t.Consumers+t.Asides-t.Waking-t.Live-t.GivenUp) }
 
-// tally reads what tally.lua returns for one subscription, and adds it to the tallies of the partition.
-func (r *reply) tally(tallies []fsm.Tally) {
-	r.list(func(l *reply) {
-		of := l.int() - 1
-		consumers, asides, waking, live, givenUp, pending, failing, retired, hidden :=
-			l.int(), l.int(), l.int(), l.int(), l.int(), l.int(), l.int(), l.int(), l.int()
-		since, why, waiting := moment(l.int()), l.text(), moment(l.int())
-		if l.bad == nil && (of < 0 || of >= int64(len(tallies))) {
-			l.fail("a subscription that was not asked for")
-		}
-		if l.bad != nil {
-			return
-		}
-		tallies[of].Add(fsm.Tally{
-			Consumers: int(consumers), Asides: int(asides),
-			Waking: int(waking), Live: int(live), GivenUp: int(givenUp), Pending: int(pending),
-			Failing: int(failing), Retired: int(retired), Hidden: int(hidden), FailingSince: since, LastError: why,
-			WaitingSince: waiting,
-		})
+// tally reads what tally.lua returns for one subscription, and adds it to the tallies of the partition. It returns the
+// sum, or nil if it cannot be read.
+func (r *reply) tally(tallies []fsm.Tally) *fsm.Tally {
+	of := r.int() - 1
+	consumers, asides, waking, live, givenUp, pending, failing, retired, hidden :=
+		r.int(), r.int(), r.int(), r.int(), r.int(), r.int(), r.int(), r.int(), r.int()
+	since, why, waiting := moment(r.int()), r.text(), moment(r.int())
+	if r.bad == nil && (of < 0 || of >= int64(len(tallies))) {
+		r.fail("a subscription that was not asked for")
+	}
+	if r.bad != nil {
+		return nil
+	}
+	tallies[of].Add(fsm.Tally{
+		Consumers: int(consumers), Asides: int(asides),
+		Waking: int(waking), Live: int(live), GivenUp: int(givenUp), Pending: int(pending),
+		Failing: int(failing), Retired: int(retired), Hidden: int(hidden), FailingSince: since, LastError: why,
+		WaitingSince: waiting,
 	})
+	return &tallies[of]
 }
 
 // ScanConsumers implements control.Store.

@@ -204,7 +204,7 @@ func (s *Store) Run(ctx context.Context) error {
 	loops.Go(func() { s.hints.receive(ctx) })
 	if s.log != nil {
 		loops.Go(func() { s.log.run(ctx) })
-		loops.Go(func() { s.repeat(ctx, indexEvery, nil, s.log.indexAll, "index of delivery logs") })
+		loops.Go(func() { s.log.runIndex(ctx) })
 	}
 	loops.Go(func() { s.counter.run(ctx) })
 	loops.Wait()

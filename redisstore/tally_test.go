@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"reveille/fsm"
 	"reveille/redisstore"
 )
@@ -267,6 +269,8 @@ func TestATallyIsBounded(t *testing.T) {
 		}
 	}
 	whole := must[[]fsm.Tally](t)(w.TallyFew(ctx, subs, total))
+	const largest = 3
+	smallest := []int{1, 4, 0, 5, 2, largest}
 	for bound := 0; bound <= total+1; bound += 1 + bound/4 {
 		before := w.calls(t, "hmget")
 		got := must[[]fsm.Tally](t)(w.TallyWithin(ctx, subs, total, bound))
@@ -274,8 +278,8 @@ func TestATallyIsBounded(t *testing.T) {
 			t.Errorf("with a bound of %d it looks at %d consumers", bound, looked)
 		}
 		left := bound
-		for i, is := range got {
-			want := whole[i]
+		for _, i := range smallest { // they are looked at in this order
+			is, want := got[i], whole[i]
 			all := want.Consumers + want.Asides
 			switch {
 			case is.Partial && left >= all || !is.Partial && is != want:
@@ -289,8 +293,43 @@ func TestATallyIsBounded(t *testing.T) {
 			}
 			left = max(0, left-all)
 		}
-		if last := got[len(got)-1]; bound >= total && last.Partial {
+		if last := got[largest]; bound >= total && last.Partial {
 			t.Errorf("with a bound of %d it is partial: %+v", bound, last)
+		}
+	}
+}
+
+// TestATallySaysThatASubscriptionHasGrown holds that consumers which came since they were counted are not taken for
+// idle.
+func TestATallySaysThatASubscriptionHasGrown(t *testing.T) {
+	t.Parallel()
+	ctx, server := t.Context(), redisstore.EmptyRedis(t)
+	w, other := open(t, server.URL, 1), open(t, server.URL, 1)
+	sub, _, err := w.CreateSubscription(ctx, subscription("s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	link := func(from, to int) {
+		t.Helper()
+		for i := from; i < to; i++ {
+			must[fsm.Outcome](t)(other.Link(ctx, sub, fmt.Sprint("/", i), "1", "2"))
+		}
+	}
+	link(0, 300)
+	names, grown := redisstore.ScriptNames(), false
+	w.rdb.AddHook(before(func(_ context.Context, cmds ...redis.Cmder) error {
+		for _, cmd := range cmds {
+			if args := cmd.Args(); len(args) > 1 && names[fmt.Sprint(args[1])] == "tally_each" && !grown {
+				grown = true
+				link(300, 400)
+			}
+		}
+		return nil
+	}))
+	for _, partial := range []bool{true, false} {
+		is := must[[]fsm.Tally](t)(w.TallyEach(ctx, []fsm.Subscription{sub}, 1000))[0]
+		if is.Partial != partial || !grown || is.Consumers != 400 || is.Waking > 400 || is.Idle > 0 {
+			t.Errorf("it is counted as %+v", is)
 		}
 	}
 }

@@ -88,19 +88,23 @@ d             asked to wait
 			"status while all is away", "status", "GET /api/v1/status",
 			`{"version":"1.2","replica":"a/:8080","redis":{"up":false,"error":"connection refused"},
 			"stream_server":{"state":"not_seen","dialect":"standard","watching":"sse"},"partitions":64,
-			"replicas":[{"id":"a/:8080","alive":true,"partitions":64}],"conditions":{"ok":1},"subscriptions":1,
-			"worst":[],"as_of":"2026-11-21T15:20:00Z"}`,
+			"replicas":[{"id":"a/:8080","alive":true,"partitions":64}],"conditions":{"ok":1,"not_known":1},
+			"subscriptions":2,"worst":[{"subscription_id":"b","condition":"failing","since":"2026-11-21T15:04:00Z",
+			"at_least":true}],"as_of":"2026-11-21T15:20:00Z"}`,
 			`
 version         1.2
 answered by     a/:8080
 redis           away: connection refused
 stream server   no stream server has answered yet
 partitions      64; the other replicas are not known while redis is away
-subscriptions   1: 1 ok (not all consumers are counted: more may be failing)
+subscriptions   2: 1 ok, 1 not known (not all consumers are counted: more may be failing)
 oldest waiting  not known
 
 REPLICA  STATE  PARTITIONS
 a/:8080  alive  64
+
+SUBSCRIPTION  CONDITION  FAILING SINCE
+b             failing    16m0s ago or longer
 `,
 		},
 		{

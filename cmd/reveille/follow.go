@@ -96,10 +96,14 @@ func (f *follower) look(ctx context.Context) (fresh []followed, err error) {
 		f.query.Set("stored_since", f.since.UTC().Format(time.RFC3339Nano))
 	}
 	var page attemptPage
+	var asOf time.Time // of the first page: what comes behind it may have missed what is stored meanwhile
 	grouped := false
 	for more := true; more; more = again && page.Next != "" {
 		if page, err = f.read(ctx, page.Next); err != nil {
 			return nil, err
+		}
+		if asOf.IsZero() {
+			asOf = page.AsOf
 		}
 		grouped = grouped || page.From != ""
 		for _, a := range page.attempts {
@@ -115,7 +119,7 @@ func (f *follower) look(ctx context.Context) (fresh []followed, err error) {
 	if !again && len(fresh) > 0 {
 		f.first = fresh[len(fresh)-1].place()
 	}
-	f.since, f.answered = page.AsOf.Add(-followSlack), f.c.now()
+	f.since, f.answered = asOf.Add(-followSlack), f.c.now()
 	for _, a := range fresh {
 		f.shown[[2]string{a.Subscription, a.ID}] = true
 	}

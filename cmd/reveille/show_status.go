@@ -43,9 +43,11 @@ type shownStatus struct {
 		ID        string    `json:"subscription_id"`
 		Condition string    `json:"condition"`
 		Since     time.Time `json:"since"`
+		AtLeast   bool      `json:"at_least"`
 		Reason    string    `json:"reason"`
 	} `json:"worst"`
 	WaitingSince time.Time `json:"waiting_since"`
+	WaitingKnown bool      `json:"waiting_known"`
 	AsOf         time.Time `json:"as_of"`
 }
 
@@ -64,7 +66,7 @@ func (c *cli) status(ctx context.Context, _ []string) error {
 		{"stream server", s.streamServer()},
 		{"partitions", s.partitions()},
 		{"subscriptions", s.subscriptions()},
-		{"oldest waiting", cmp.Or(since(s.WaitingSince, s.AsOf), when(!s.ConsumersCounted, "not known"))},
+		{"oldest waiting", cmp.Or(since(s.WaitingSince, s.AsOf), when(!s.WaitingKnown, "not known"))},
 	}); err != nil {
 		return err
 	}
@@ -82,7 +84,8 @@ func (c *cli) status(ctx context.Context, _ []string) error {
 	rows = [][]string{{"SUBSCRIPTION", "CONDITION", "FAILING SINCE", "LAST ERROR"}}
 	for _, w := range s.Worst {
 		rows = append(rows, []string{
-			w.ID, strings.ReplaceAll(w.Condition, "_", " "), relative(w.Since, s.AsOf), cut(w.Reason, worstWidth),
+			w.ID, strings.ReplaceAll(w.Condition, "_", " "), orLonger(w.AtLeast, relative(w.Since, s.AsOf)),
+			cut(w.Reason, worstWidth),
 		})
 	}
 	return c.below(rows)
@@ -137,7 +140,7 @@ func (s shownStatus) subscriptions() string {
 	}
 	text := fmt.Sprint(*s.Subscriptions)
 	var by []string
-	for _, condition := range slices.Concat(fsm.Severities, []fsm.Condition{"paused", fsm.ConditionOK}) {
+	for _, condition := range slices.Concat(fsm.Severities, []fsm.Condition{"paused", fsm.ConditionOK, "not_known"}) {
 		if n := s.Conditions[string(condition)]; n > 0 {
 			by = append(by, fmt.Sprintf("%d %s", n, strings.ReplaceAll(string(condition), "_", " ")))
 		}

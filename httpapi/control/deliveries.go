@@ -67,6 +67,7 @@ func (s *Service) pageOfGroup(
 	if there {
 		end++
 	}
+	end = min(end, first+LogsAtATime) // the rest is of the next group
 	return s.merged(ctx, subs[first:max(first, end)], at, since, f, groupFrom(subs, end, at.Top, at.TopOf))
 }
 

@@ -227,7 +227,7 @@ func (f *Face) findDelivery(ctx context.Context, subs []fsm.Subscription, q stri
 	case !d.Known() && !whole:
 		return nil, refusal.New(fsm.CodeNotFound,
 			"nothing with this id is among the latest %d attempts of the %d subscriptions with the latest ones, nor "+
-				"among as many dead letters; name the subscription", paging.MaxCost, control.LogsAtATime)
+				"among as many dead letters; name its subscription", paging.MaxCost, control.LogsAtATime)
 	case !d.Known():
 		return nil, nil
 	}

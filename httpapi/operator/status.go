@@ -41,9 +41,10 @@ type StatusBody struct {
 	Conditions       map[fsm.Condition]int `json:"conditions"`
 	ConsumersCounted bool                  `json:"consumers_counted"`
 	Worst            []WorstBody           `json:"worst"`
-	// WaitingSince is since when the oldest wake or delivery waits that an endpoint has not taken. Without
-	// ConsumersCounted, only those who may use all paths are told.
+	// WaitingSince is since when the oldest wake or delivery waits that an endpoint has not taken. WaitingKnown is
+	// false if that cannot be said. Without ConsumersCounted, only those who may use all paths are told.
 	WaitingSince *time.Time `json:"waiting_since,omitempty"`
+	WaitingKnown bool       `json:"waiting_known"`
 	AsOf         time.Time  `json:"as_of"`
 }
 
@@ -75,7 +76,9 @@ type WorstBody struct {
 	ID        string        `json:"subscription_id"`
 	Condition fsm.Condition `json:"condition"`
 	Since     *time.Time    `json:"since,omitempty"`
-	Reason    string        `json:"reason,omitempty"`
+	// AtLeast is as of a subscription (SubscriptionBody): Since may be earlier.
+	AtLeast bool   `json:"at_least,omitempty"`
+	Reason  string `json:"reason,omitempty"`
 }
 
 func (f *Face) showStatus(c echo.Context) error {
@@ -93,11 +96,11 @@ func (f *Face) Status(ctx context.Context) StatusBody {
 		Conditions:   map[fsm.Condition]int{}, Worst: []WorstBody{}, AsOf: f.Control.Clock().UTC(),
 	}
 	b.addSubscriptions(f.statusOf(ctx, f.addReplicas(ctx, &b)))
-	if !b.ConsumersCounted {
+	if b.WaitingKnown = b.ConsumersCounted; !b.WaitingKnown {
 		b.WaitingSince = nil // what was not looked at may have waited for longer
 		if b.Redis.Up {
-			_, since, _ := f.Control.Pending(ctx) // zero with an error
-			b.WaitingSince = web.Time(since)
+			_, since, err := f.Control.Pending(ctx)
+			b.WaitingSince, b.WaitingKnown = web.Time(since), err == nil
 		}
 	}
 	return b
@@ -153,12 +156,16 @@ func (b *StatusBody) addSubscriptions(all []SubscriptionBody, known, counted boo
 	n := len(all)
 	b.Subscriptions = &n
 	for _, sub := range all {
-		b.Conditions[sub.Condition]++
+		if sub.AtLeast && sub.Condition == fsm.ConditionOK {
+			b.Conditions[conditionUnknown]++
+		} else {
+			b.Conditions[sub.Condition]++
+		}
 		if since := sub.WaitingSince; since != nil && (b.WaitingSince == nil || since.Before(*b.WaitingSince)) {
 			b.WaitingSince = since
 		}
 		if slices.Contains(fsm.Severities, sub.Condition) {
-			b.Worst = append(b.Worst, WorstBody{sub.ID, sub.Condition, sub.FailingSince, sub.LastError})
+			b.Worst = append(b.Worst, WorstBody{sub.ID, sub.Condition, sub.FailingSince, sub.AtLeast, sub.LastError})
 		}
 	}
 	slices.SortFunc(b.Worst, func(x, y WorstBody) int {

@@ -180,12 +180,18 @@ func TestWhatIsNotCountedIsNotHidden(t *testing.T) {
 			t.Errorf("the pages %s are %s, want %s", filter, got, want)
 		}
 	}
+	is, _ := h.Operator("GET", "/api/v1/status", "").Body["conditions"].(map[string]any)
+	if is["ok"] == 5. || is["not_known"] == nil {
+		t.Errorf("the conditions are %v", is)
+	}
 	for path, want := range map[string]map[string]any{
 		"/api/v1/subscriptions/b":       {"at_least": nil, "consumers": 2.},
 		"/api/v1/subscriptions/c":       {"at_least": true, "consumers": 5., "pending": 0.},
 		"/api/v1/subscriptions/c/stats": {"at_least": true, "pending": 0.},
 		"/api/v1/stats":                 {"at_least": nil, "pending": 1., "waiting_since": since.Format(time.RFC3339)},
-		"/api/v1/status":                {"consumers_counted": false, "waiting_since": since.Format(time.RFC3339)},
+		"/api/v1/status": {
+			"consumers_counted": false, "waiting_known": true, "waiting_since": since.Format(time.RFC3339),
+		},
 	} {
 		a := h.Operator("GET", path, "")
 		for field, value := range want {

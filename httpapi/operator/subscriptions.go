@@ -206,6 +206,9 @@ const consentMissing = "missing"
 // conditionPaused is the condition of a subscription without trouble that an operator has paused.
 const conditionPaused fsm.Condition = "paused"
 
+// conditionUnknown stands for ConditionOK if not all consumers were looked at, where conditions are counted.
+const conditionUnknown fsm.Condition = "not_known"
+
 // Subscriptions lists subscriptions by ID: all of them, those whose endpoints have or have not consented, or only the
 // ones that may be unhealthy. A page may have fewer than its limit.
 func (f *Face) Subscriptions(ctx context.Context, query url.Values, p paging.Page) (body SubscriptionsBody, err error) {

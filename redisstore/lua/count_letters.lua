@@ -6,11 +6,13 @@ local of = {}
 if ARGV[A] == '1' then
   of = redis.call('HGETALL', P .. 'dead_counts')
 elseif redis.call('EXISTS', P .. 'dead') == 1 then
-  for i = A + 1, #ARGV do
-    local n = redis.call('HGET', P .. 'dead_counts', ARGV[i])
-    if n then
-      of[#of + 1] = ARGV[i]
-      of[#of + 1] = n
+  for from = A + 1, #ARGV, 1000 do
+    local numbers = redis.call('HMGET', P .. 'dead_counts', unpack(ARGV, from, math.min(from + 999, #ARGV)))
+    for i, n in ipairs(numbers) do
+      if n then
+        of[#of + 1] = ARGV[from + i - 1]
+        of[#of + 1] = n
+      end
     end
   end
 end

@@ -2,7 +2,8 @@
 -- than a subscription has, it returns all its consumers and asides, and at least so many of the rest.
 -- ARGV[9…] which, subscription, generation, how many of its consumers to look at, …
 -- Returns { { which, consumers, asides, waking, live, given up, pending, failing, retired, hidden, since, error, woke }, … },
--- as tally.lua does. Subscriptions with nothing to add are left out. O(subscriptions + consumers looked at).
+-- as tally.lua does, and then 1 if it has looked at fewer than there are. Subscriptions with nothing to add are left out.
+-- O(subscriptions + consumers looked at).
 local dropping, has_asides = redis.call('EXISTS', P .. 'dropping') == 1, redis.call('EXISTS', P .. 'asides') == 1
 local any = redis.call('EXISTS', P .. 'quarantined') == 1
 
@@ -39,10 +40,11 @@ for i = A, #ARGV, 4 do
     local t, asides = { waking = 0, live = 0, given_up = 0, pending = 0, failing = 0, retired = 0, hidden = 0, since = 0, why = '', woke = 0 }, 0
     for _, n in ipairs(has_asides and redis.call('HMGET', P .. 'asides', gen, gen .. ':replays') or {}) do asides = asides + tonumber(n or '0') end
     local ids = most >= all and redis.call('SMEMBERS', set) or most > 0 and redis.call('SSCAN', set, '0', 'COUNT', int(most))[2] or {}
-    for n = 1, math.min(#ids, most) do apart(count, ids[n], t, gen) end
+    local looked = math.min(#ids, most)
+    for n = 1, looked do apart(count, ids[n], t, gen) end
     counted[#counted + 1] = {
       tonumber(ARGV[i]), all - asides, asides, t.waking, t.live, t.given_up, t.pending, t.failing, t.retired, t.hidden, int(t.since), t.why,
-      int(t.woke),
+      int(t.woke), looked < all and 1 or 0,
     }
   end
 end

@@ -113,7 +113,7 @@ func TestNothingAnOperatorSeesReadsWithoutBound(t *testing.T) {
 	for path, most := range map[string]int{
 		"/api/v1/subscriptions":     ofPage(100),
 		one + small + "/deliveries": page(100), one + small + "/stats": ofPage(1),
-		"/api/v1/deliveries?result=failed":                     page(100),
+		"/api/v1/deliveries?result=failed":                     4*control.LogsAtATime + slack,
 		"/api/v1/deliveries?stream=/" + small + "/1":           page(100),
 		"/api/v1/consumers":                                    page(100),
 		"/api/v1/consumers?state=quarantined":                  page(100),
@@ -132,7 +132,8 @@ func TestNothingAnOperatorSeesReadsWithoutBound(t *testing.T) {
 		"/":                                   counted + tallied + slack,
 		"/subscriptions":                      ofPage(50), "/subscriptions?failing=true": ofPage(1000),
 		"/subscriptions/" + big: ofPage(1), "/subscriptions/" + small: ofPage(1),
-		"/deliveries": page(50), "/consumers": page(50), "/dead-letters": page(50), "/replays": page(50),
+		"/deliveries": 4*control.LogsAtATime + slack,
+		"/consumers":  page(50), "/dead-letters": page(50), "/replays": page(50),
 		"/audit": slack, "/find?q=evt_none": page(50),
 	} {
 		o.ask(path, most)
