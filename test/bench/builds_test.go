@@ -16,25 +16,43 @@ func builds(b *bench) {
 		return
 	}
 	t := b.table("This build ÷ "+b.base,
-		fmt.Sprintf("%d × %s each, the builds by turns. In brackets the ratio of the wakes per second in each pair: "+
+		fmt.Sprintf("%d × %s each, the builds by turns. In brackets the ratio of the rates in each pair: "+
 			"how far they are apart is what the machine does.", pairs*b.rounds, b.span/pairs),
-		"streams", "system", "cycle", "p50", "base", "÷", "p99 ÷", "wakes/s", "base", "÷", "(pairs)",
-		"CPU s per 1,000 wakes", "base", "÷", "Redis ÷", "stream server ÷")
-	for _, callbacks := range []bool{false, true} {
-		for _, n := range b.streams {
+		"streams", "system", "cycle", "p50", "base", "÷", "p99 ÷", "wakes or pushes/s", "base", "÷", "(pairs)",
+		"CPU s per 1,000 of them", "base", "÷", "Redis ÷", "stream server ÷")
+	for _, c := range []cycle{synchronous, full, push} {
+		streams := b.streams
+		if c == push {
+			streams = b.pushStreams
+		}
+		for _, n := range streams {
 			for _, s := range []system{tailed, gateway} {
-				b.compare(t, s, n, callbacks)
+				b.compare(t, s, n, c)
 			}
 		}
 	}
 }
 
+// cycle is what a load makes of each event.
+type cycle string
+
+const (
+	synchronous cycle = "synchronous done"
+	full        cycle = "full"
+	push        cycle = "push" // of one event
+)
+
 // compare adds the row of one load.
-func (b *bench) compare(t *table, s system, n int, callbacks bool) {
-	cycle := "synchronous done"
-	l := load{streams: n, gap: gap, span: b.span / pairs, settle: b.settle, patience: b.patience, callbacks: callbacks}
-	if callbacks {
-		cycle, l.gap = "full", 0
+func (b *bench) compare(t *table, s system, n int, c cycle) {
+	l := load{streams: n, span: b.span / pairs, settle: b.settle, patience: b.patience}
+	measure := (*world).measure
+	switch c {
+	case synchronous:
+		l.gap = gap
+	case full:
+		l.callbacks = true
+	case push:
+		l.batch, measure = 1, (*world).measurePush
 	}
 	var base, now measured
 	var each string
@@ -50,7 +68,7 @@ func (b *bench) compare(t *table, s system, n int, callbacks bool) {
 				with.bin, at = b.base, 0
 			}
 			with.in(s, 1, func(w *world) {
-				got := w.measure(l)
+				got := measure(w, l)
 				m.add(got)
 				rate[at] = got.rate()
 			})
@@ -58,9 +76,9 @@ func (b *bench) compare(t *table, s system, n int, callbacks bool) {
 		each += " " + ratio(rate[1], rate[0])
 	}
 	p := func(m measured, percent float64) time.Duration { return m.delays.percentile(percent) }
-	t.row(n, s, cycle, p(now, 50), p(base, 50), ratio(p(now, 50), p(base, 50)), ratio(p(now, 99), p(base, 99)),
+	t.row(n, s, string(c), p(now, 50), p(base, 50), ratio(p(now, 50), p(base, 50)), ratio(p(now, 99), p(base, 99)),
 		now.rate(), base.rate(), ratio(now.rate(), base.rate()), "("+each[min(1, len(each)):]+")",
 		now.cpuPer1000(waker), base.cpuPer1000(waker), ratio(now.cpuPer1000(waker), base.cpuPer1000(waker)),
 		ratio(now.cpuPer1000(store), base.cpuPer1000(store)), ratio(now.cpuPer1000(streams), base.cpuPer1000(streams)))
-	b.lose(s, now.lost, fmt.Sprintf("%d streams, %s", n, cycle))
+	b.lose(s, now.lost, fmt.Sprintf("%d streams, %s", n, c))
 }
