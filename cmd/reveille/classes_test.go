@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"regexp"
+	"slices"
 	"testing"
 
 	"reveille/fsm"
@@ -31,5 +32,21 @@ func TestThePageExplainsEveryFailure(t *testing.T) {
 		if !console.Explains(name) {
 			t.Errorf("the page does not explain %q", name)
 		}
+	}
+}
+
+// TestThePageAboutTracesHasEveryEndOfAWake holds that it explains each cause, in their order, and no other.
+func TestThePageAboutTracesHasEveryEndOfAWake(t *testing.T) {
+	text, err := os.ReadFile("TRACES.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	table := regexp.MustCompile(`(?s)### How a wake ended\n(.*?)\n## `).FindString(string(text))
+	var causes []fsm.EndCause
+	for _, row := range regexp.MustCompile("(?m)^\\| `(\\w+)` \\| \\S").FindAllStringSubmatch(table, -1) {
+		causes = append(causes, fsm.EndCause(row[1]))
+	}
+	if !slices.Equal(causes, fsm.EndCauses) {
+		t.Errorf("the page has %q, the program %q", causes, fsm.EndCauses)
 	}
 }

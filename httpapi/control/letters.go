@@ -180,8 +180,8 @@ func (s *Service) work(
 	}
 	// Letters that come meanwhile are not among them, nor those that came since the request that this one goes on with.
 	last := which.At.Through
-	for _, c := range counts {
-		if which.At.Through == 0 {
+	if last == 0 {
+		for _, c := range counts {
 			last = max(last, c.Last)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 
 	"reveille/fsm"
 	"reveille/httpapi/control"
+	"reveille/httpapi/paging"
 	"reveille/test/ports"
 )
 
@@ -120,6 +121,7 @@ func TestOperatorDiscardsDeadLetters(t *testing.T) {
 	for body, says := range map[string]string{
 		`{}`: "subscription", `{"subscription":7}`: "subscription", `{"subscription":"s","since":"noon"}`: "since",
 		`{"subscription":"s","which":"all"}`: "which", `{"subscription":"s","cursor":"x"}`: "cursor",
+		`{"subscription":"s","cursor":"` + paging.Place{Through: -1}.String() + `"}`: "cursor",
 	} {
 		h.Want(h.Operator("POST", "/api/v1/dead-letters/discard", body), 400, fsm.CodeInvalidRequest, says)
 	}

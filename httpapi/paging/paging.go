@@ -92,7 +92,8 @@ func Read(query url.Values, partitions int, known ...string) (p Page, err error)
 // ReadPlace reads a cursor.
 func ReadPlace(cursor string, partitions int) (at Place, err error) {
 	raw, err := base64.RawURLEncoding.DecodeString(cursor)
-	if err != nil || json.Unmarshal(raw, &at) != nil || at.Partition < 0 || at.Partition >= partitions {
+	if err != nil || json.Unmarshal(raw, &at) != nil || at.Partition < 0 || at.Partition >= partitions ||
+		at.Through < 0 {
 		return at, refusal.New(fsm.CodeInvalidRequest, "cursor must be the next of an earlier answer")
 	}
 	return at, nil
