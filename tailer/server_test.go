@@ -157,14 +157,15 @@ func (u *server) describe(w http.ResponseWriter, s *stream) {
 	}
 }
 
-// wait waits until something lies beyond from, the server's own time is over, or the stream is gone.
-func (u *server) wait(r *http.Request, path string, from fsm.Offset) (events []string, s *stream) {
+// wait waits until something lies beyond from, the server's own time is over, or the stream is gone. It returns the
+// events, and the stream as it was then: an answer with a later tail would lose the events between.
+func (u *server) wait(r *http.Request, path string, from fsm.Offset) (events []string, then *stream) {
 	timer := time.NewTimer(u.hold)
 	defer timer.Stop()
 	first := true
 	for over := r.URL.Query().Get("live") == ""; ; {
 		u.mu.Lock()
-		s = u.streams[path]
+		s := u.streams[path]
 		if s == nil || s.closed || s.tail().After(from) && (first || !u.deaf) || over || from.After(s.tail()) {
 			if s != nil {
 				for i := range s.events {
@@ -172,9 +173,11 @@ func (u *server) wait(r *http.Request, path string, from fsm.Offset) (events []s
 						events = append(events, s.events[i])
 					}
 				}
+				now := *s
+				then = &now
 			}
 			u.mu.Unlock()
-			return events, s
+			return events, then
 		}
 		if setUp := u.setUp; first && setUp != nil {
 			u.mu.Unlock()
