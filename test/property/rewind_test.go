@@ -31,7 +31,8 @@ func (h *history) rewind() {
 		delete(h.acked, ackKey(c, path)) // S4 holds again from here
 	}
 	for _, refused := range []error{fsm.ErrNotFound, fsm.ErrNotBefore} {
-		if errors.Is(err, refused) && errors.Is(wantErr, refused) {
+		h.same(refused.Error(), errors.Is(err, refused), errors.Is(wantErr, refused))
+		if errors.Is(err, refused) {
 			err, wantErr = nil, nil
 		}
 	}
