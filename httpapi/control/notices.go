@@ -271,27 +271,35 @@ func (n *Notices) subscribe(ctx context.Context) bool {
 		n.noteUnsubscribed(err)
 		return true
 	}
-	err := n.setWebhook(ctx, id, there)
+	var err error
+	if there {
+		err = n.setWebhook(ctx, sub)
+	} else {
+		err = n.makeSubscription(ctx, id)
+	}
 	n.noteUnsubscribed(err)
 	return err == nil
 }
 
-// setWebhook makes the subscription of the webhook, or leads the one that is there to it. What waited for an earlier
-// webhook then goes to this one.
-func (n *Notices) setWebhook(ctx context.Context, id string, there bool) error {
-	if !there {
-		_, _, err := n.Control.Subscribe(ctx, fsm.Subscription{
-			ID: id, Pattern: n.Stream, Webhook: n.Webhook, Mode: fsm.ModePush, Format: fsm.FormatJSON,
-			Ordering: fsm.OrderingNone, Filter: fsm.Filter{Events: []string{noticeTypes}}, Retry: noticeRetry,
-		}.WithDefaults())
-		return err
-	}
-	_, err := n.Control.View.ChangeSubscription(ctx, id, func(sub fsm.Subscription) (fsm.Subscription, error) {
-		sub.Webhook = n.Webhook
-		return sub, nil
+// makeSubscription makes the subscription of the webhook.
+func (n *Notices) makeSubscription(ctx context.Context, id string) error {
+	_, _, err := n.Control.Subscribe(ctx, fsm.Subscription{
+		ID: id, Pattern: n.Stream, Webhook: n.Webhook, Mode: fsm.ModePush, Format: fsm.FormatJSON,
+		Ordering: fsm.OrderingNone, Filter: fsm.Filter{Events: []string{noticeTypes}}, Retry: noticeRetry,
+	}.WithDefaults())
+	return err
+}
+
+// setWebhook leads the subscription of another webhook to this one, and what waited for that one. As with any change of
+// a webhook, it stays stopped if it is. So no second step can be missed.
+func (n *Notices) setWebhook(ctx context.Context, sub fsm.Subscription) error {
+	stored, err := n.Control.Change(ctx, sub, func(now fsm.Subscription) (fsm.Subscription, error) {
+		now.Webhook = n.Webhook
+		return now, nil
 	})
-	if err == nil {
-		_, err = n.Control.Resume(ctx, id)
+	if err == nil && stored.Stopped() {
+		n.Control.Log.Warn("the subscription for REVEILLE_NOTICE_WEBHOOK has another URL now, and is still stopped",
+			zap.String("subscription", sub.ID))
 	}
 	return err
 }

@@ -404,7 +404,7 @@ func TestOperatorsAreToldOfLostConsumers(t *testing.T) {
 }
 
 // TestTheWebhookForNoticesHasASubscription holds that there is one for the stream. Another webhook gets it, with its
-// secret, and with what the former webhook has not taken.
+// secret, and with what the former webhook has not taken. That ends neither a pause nor what an answer 410 has stopped.
 func TestTheWebhookForNoticesHasASubscription(t *testing.T) {
 	h, _, n := newNotices(t)
 	mine := h.Subscribe("notices", 0)
@@ -439,15 +439,23 @@ func TestTheWebhookForNoticesHasASubscription(t *testing.T) {
 			continue
 		}
 		sub := own[0]
-		if !fsm.IsNoticeSubscription(sub.ID) || sub.Mode != fsm.ModePush || sub.Stopped() || sub.Webhook != c.webhook ||
+		if !fsm.IsNoticeSubscription(sub.ID) || sub.Mode != fsm.ModePush || sub.Webhook != c.webhook ||
 			sub.Pattern != c.stream || !slices.Equal(sub.Filter.Events, []string{"reveille.*"}) ||
+			sub.Paused != c.same || sub.Retired != c.same ||
 			(sub.Generation == was.Generation && sub.Secret == was.Secret) != c.same {
 			t.Errorf("%q has %+v, and it was %+v", c.webhook, sub, was)
 		}
-		was = sub
-		if err := h.Store.RetireSubscription(t.Context(), sub); err != nil { // another webhook makes up for that
-			t.Error(err)
+		stop := func(sub fsm.Subscription) (fsm.Subscription, error) {
+			sub.Paused, sub.Retired = true, true
+			return sub, nil
 		}
+		var err error
+		if was, err = h.Store.ChangeSubscription(t.Context(), sub.ID, stop); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if logged := h.Logs.FilterMessageSnippet("still stopped").Len(); logged != 1 {
+		t.Errorf("the log says %d times that the other webhook gets nothing yet", logged)
 	}
 	n.Webhook, n.Stream, h.Rec.Refuse = one, "/events", errors.New("webhook: a private address")
 	n.Look(t.Context())
