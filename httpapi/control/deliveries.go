@@ -67,8 +67,8 @@ func (s *Service) pageOfGroup(
 	if there {
 		end++
 	}
-	end = min(end, first+LogsAtATime) // the rest is of the next group
-	return s.merged(ctx, subs[first:max(first, end)], at, since, f, groupFrom(subs, end, at.Top, at.TopOf))
+	end = min(max(end, first), first+LogsAtATime) // the rest is of the next group
+	return s.merged(ctx, subs[first:end], at, since, f, groupFrom(subs, end, at.Top, at.TopOf))
 }
 
 // merged is ListAttempts from a place on. It returns where it goes on, and then behind the last attempt.
