@@ -223,6 +223,25 @@ func TestPagesShowWhatOneAsks(t *testing.T) {
 	}
 }
 
+// TestAPageSaysWhoHasPausedASubscription holds that a pause by Reveille has its reason, and one by an operator has not.
+func TestAPageSaysWhoHasPausedASubscription(t *testing.T) {
+	h := troubled(t)
+	for _, disabled := range []bool{false, true} {
+		pause := func(sub fsm.Subscription) (fsm.Subscription, error) {
+			sub.Paused, sub.Disabled = true, disabled
+			return sub, nil
+		}
+		if _, err := h.Store.ChangeSubscription(t.Context(), "quiet", pause); err != nil {
+			t.Fatal(err)
+		}
+		shown := text(get(t, h, "/subscriptions/quiet", http.StatusOK))
+		by := strings.Contains(shown, "by Reveille: its endpoint has failed for its disable_after")
+		if !strings.Contains(shown, "since "+h.Clock().Format(time.RFC3339)) || by != disabled {
+			t.Errorf("disabled %t, it is shown as %s", disabled, shown)
+		}
+	}
+}
+
 // TestFiltersAreInTheAddress holds that a list keeps its filters from page to page and while it refreshes itself, and
 // shows them in its form.
 func TestFiltersAreInTheAddress(t *testing.T) {
@@ -504,6 +523,11 @@ func TestThePageOfADeliveryShowsItsRequest(t *testing.T) {
 		if shown = ask(target); !strings.Contains(shown, "they are gone: "+evil) ||
 			!strings.Contains(shown, "failed 503") {
 			t.Errorf("with %q, why there is none is not said: %s", token, shown)
+		}
+		h.Rebuilder.Rebuilt = nil
+		if shown = ask(page + "?request=1-0"); !strings.Contains(shown, "does not show that attempt") ||
+			strings.Contains(shown, "The request") || len(h.Rebuilder.Rebuilt) > 0 {
+			t.Errorf("with %q, an attempt that is not there is shown as %s", token, shown)
 		}
 	}
 }

@@ -191,3 +191,32 @@ func TestOperatorPausesASubscription(t *testing.T) {
 	h.Store.Fail(fsm.ErrUnavailable)
 	h.Want(h.Operator("POST", pause, ""), 503, fsm.CodeUnavailable, "")
 }
+
+// TestOperatorSeesWhoHasPausedASubscription holds that the list, and the answer about one, tell a pause by an operator
+// from one by Reveille.
+func TestOperatorSeesWhoHasPausedASubscription(t *testing.T) {
+	h := newHarness(t, nil)
+	h.Subscribe("a", 0)
+	for _, c := range []struct {
+		by               string
+		paused, disabled bool
+		wants            [2]any
+	}{
+		{"nobody", false, false, [2]any{nil, nil}},
+		{"an operator", true, false, [2]any{true, nil}},
+		{"Reveille", true, true, [2]any{true, true}},
+	} {
+		if _, err := h.Store.ChangeSubscription(t.Context(), "a", func(s fsm.Subscription) (fsm.Subscription, error) {
+			s.Paused, s.Disabled = c.paused, c.disabled
+			return s, nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		for _, row := range append(ports.RowsOf(h.Operator("GET", "/api/v1/subscriptions", ""), "subscriptions"),
+			h.Operator("GET", "/api/v1/subscriptions/a", "").Body) {
+			if got := [2]any{row["paused"], row["disabled"]}; got != c.wants {
+				t.Errorf("paused by %s, it is shown as %v", c.by, row)
+			}
+		}
+	}
+}
