@@ -3,6 +3,7 @@ package e2e
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -108,4 +109,52 @@ func TestAnOperatorsWebhookGetsNotices(t *testing.T) {
 		}
 	}
 	await("reveille.replica.lost", leader)
+}
+
+// TestOperatorsAreToldOfConsumersThatAreLost holds that the transitions which lose consumers make their notices, and
+// that a stream which a client deletes makes none.
+func TestOperatorsAreToldOfConsumersThatAreLost(t *testing.T) {
+	t.Parallel()
+	const events = "/reveille/events"
+	h := &hop{}
+	e := start(t, options{upstream: h.before(t), settings: map[string]string{
+		"REVEILLE_EVENTS_STREAM": events, "REVEILLE_STREAM_GONE_GRACE": "1s", "REVEILLE_GC_AFTER": "1s",
+	}})
+	e.streams.Create(events)
+	deleted, gone, givenUp := e.idle(t), e.idle(t), e.idle(t)
+	deleted.gateway.DeleteStream(deleted.path)
+	deleted.awaitRemoved(deleted.path, soon)
+	h.do(func(w http.ResponseWriter, r *http.Request) bool {
+		if r.URL.Path == gone.path {
+			w.WriteHeader(http.StatusNotFound)
+		}
+		return r.URL.Path == gone.path
+	})
+	givenUp.worker.AnswerStatus(http.StatusInternalServerError)
+	givenUp.append()
+	want := []string{
+		"reveille.consumers.given_up " + givenUp.sub.ID + " " + givenUp.path + " 1",
+		"reveille.stream.gone " + gone.sub.ID + " " + gone.path + " 1",
+	}
+	harness.Eventually(t, soon, "both notices", func() error {
+		told := map[string]string{} // by ID, as one may come again
+		messages, _ := e.streams.Read(events, "-1")
+		for _, text := range messages {
+			var n struct {
+				ID, Type, Subject string
+				Data              struct {
+					Stream    string
+					Consumers int
+				}
+			}
+			if err := json.Unmarshal(text, &n); err != nil {
+				t.Fatal(err)
+			}
+			told[n.ID] = fmt.Sprintf("%s %s %s %d", n.Type, n.Subject, n.Data.Stream, n.Data.Consumers)
+		}
+		if got := slices.Sorted(maps.Values(told)); !slices.Equal(got, want) {
+			return fmt.Errorf("there are %q, want %q", got, want)
+		}
+		return nil
+	})
 }
