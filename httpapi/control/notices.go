@@ -2,8 +2,6 @@ package control
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -222,16 +220,9 @@ func (n *Notices) notice(t trouble, key string, since, now time.Time) notice {
 	since = since.UTC()
 	t.data.Since = &since
 	return notice{
-		SpecVersion: "1.0", ID: idOf("evt_", t.kind, key, fmt.Sprint(since.UnixMilli())), Type: t.kind,
+		SpecVersion: "1.0", ID: "evt_" + hashOf(t.kind, key, fmt.Sprint(since.UnixMilli())), Type: t.kind,
 		Source: n.Source, Time: now.UTC(), Subject: t.subject, Data: t.data,
 	}
-}
-
-// idOf returns a prefix and 24 hexadecimal digits that are the same for the same texts.
-func idOf(prefix string, texts ...string) string {
-	text, _ := json.Marshal(texts)
-	sum := sha256.Sum256(text)
-	return prefix + hex.EncodeToString(sum[:12])
 }
 
 // append appends notices to the stream. After an error, the stream may have them.
@@ -253,7 +244,7 @@ func (n *Notices) append(ctx context.Context, notices []notice) error {
 // subscribe sees to it that the webhook has its subscription, and that no other webhook or stream has one. It returns
 // false if the webhook would miss the notices of now. It does not wait for a webhook that may not be called.
 func (n *Notices) subscribe(ctx context.Context) bool {
-	id := fsm.NoticeSubscription(idOf("", n.Stream))
+	id := fsm.NoticeSubscription(hashOf(n.Stream))
 	all, _ := n.Control.View.Subscriptions(ctx)
 	for _, sub := range all {
 		if fsm.IsNoticeSubscription(sub.ID) && (sub.ID != id || n.Webhook == "") {

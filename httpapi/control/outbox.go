@@ -256,7 +256,7 @@ var everything = func() fsm.Principal {
 func (o *Outbox) subscribe(ctx context.Context, target string) (fsm.Subscription, error) {
 	ctx = asItself(ctx)
 	want := fsm.Subscription{
-		ID: fsm.OutboxSubscription(o.hashOf(target)), Pattern: o.pathOf(target) + "/*", Webhook: target,
+		ID: fsm.OutboxSubscription(hashOf(o.Root, target)), Pattern: o.pathOf(target) + "/*", Webhook: target,
 		Mode: fsm.ModePush, Format: fsm.FormatOutbox, Ordering: fsm.OrderingNone, Start: fsm.Start,
 		Retry: fsm.DefaultOutboxConfig.Backoffs(), Timeout: fsm.DefaultOutboxConfig.Timeout(),
 	}.WithDefaults()

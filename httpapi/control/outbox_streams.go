@@ -99,11 +99,11 @@ func (o *Outbox) streamUntil(target string, end int64, lane string) string {
 }
 
 // pathOf is what the streams of a target lie below.
-func (o *Outbox) pathOf(target string) string { return o.Root + "/" + o.hashOf(target) }
+func (o *Outbox) pathOf(target string) string { return o.Root + "/" + hashOf(o.Root, target) }
 
-// hashOf names a target in the path of its streams.
-func (o *Outbox) hashOf(target string) string {
-	sum := sha256.Sum256([]byte(o.Root + "\n" + target))
+// hashOf returns 24 hexadecimal digits that are the same for the same lines.
+func hashOf(lines ...string) string {
+	sum := sha256.Sum256([]byte(strings.Join(lines, "\n")))
 	return hex.EncodeToString(sum[:12])
 }
 
