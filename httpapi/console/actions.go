@@ -69,22 +69,22 @@ func (f *Face) actions() []action {
 		context.Context, string, url.Values) (said, error) {
 		return func(ctx context.Context, id string, _ url.Values) (said, error) {
 			n, err := do(ctx, id)
-			return said{Text: fmt.Sprintf(says, id, n)}, err
+			return said{Text: fmt.Sprintf(says, id, counted(n, "consumer"))}, err
 		}
 	}
 	return []action{
 		{
 			route: one + "/retry", back: one, title: "Retry now",
-			do: onConsumers("%s is retried, with %d consumers that waited for a later attempt.", c.Retry),
+			do: onConsumers("%s is retried, with %s that waited for a later attempt.", c.Retry),
 		},
 		{
 			route: one + "/pause", back: one, title: "Pause",
-			do: onConsumers("%s is paused, with %d consumers. Nothing is lost: resume it to deliver what comes "+
+			do: onConsumers("%s is paused, with %s. Nothing is lost: resume it to deliver what comes "+
 				"meanwhile.", c.Pause),
 		},
 		{
 			route: one + "/resume", back: one, title: "Resume",
-			do: onConsumers("%s is resumed, with %d consumers that waited for that.", c.Resume),
+			do: onConsumers("%s is resumed, with %s that waited for that.", c.Resume),
 		},
 		{route: one + "/test", back: one, title: "Test", do: f.test},
 		{route: one + "/consent", back: one, title: "Ask for consent", do: f.askConsent},
@@ -114,7 +114,7 @@ func (f *Face) actions() []action {
 			route: "/dead-letters/replay", back: lettersPage, title: "Replay all that match",
 			do: f.onLetters(func(ctx context.Context, which control.Letters) (string, string, error) {
 				work, next, err := c.ReplayLetters(ctx, which)
-				says := fmt.Sprintf("%d dead letters are replayed.", work.Done)
+				says := are(work.Done, "dead letter") + " replayed."
 				if work.Refused > 0 {
 					says += fmt.Sprintf(" %d cannot be replayed: their streams or consumers are gone.", work.Refused)
 				}
@@ -127,7 +127,7 @@ func (f *Face) actions() []action {
 			means: f.lettersUntilNow,
 			do: f.onLetters(func(ctx context.Context, which control.Letters) (string, string, error) {
 				n, next, err := c.DiscardLetters(ctx, which)
-				return fmt.Sprintf("%d dead letters are discarded.", n), next, err
+				return are(n, "dead letter") + " discarded.", next, err
 			}),
 		},
 		{
@@ -137,7 +137,7 @@ func (f *Face) actions() []action {
 				ctx, cancel := context.WithTimeout(ctx, paging.Timeout)
 				defer cancel()
 				n, err := c.CancelReplays(ctx, which)
-				return fmt.Sprintf("%d replays are cancelled.", n), "", err
+				return are(n, "replay") + " cancelled.", "", err
 			}),
 		},
 	}

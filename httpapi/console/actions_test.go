@@ -60,7 +60,7 @@ func TestActionsDoWhatTheySay(t *testing.T) {
 		{"/subscriptions/orders/pause", nil, "", "orders is paused", func() bool { return sub().Paused }},
 		{"/subscriptions/orders/resume", nil, "", "orders is resumed", func() bool { return !sub().Paused }},
 		{
-			"/subscriptions/orders/retry", nil, "", "with 1 consumers that waited",
+			"/subscriptions/orders/retry", nil, "", "with 1 consumer that waited",
 			func() bool { c, _ := h.Store.Lookup("orders:%2Forders%2F0"); return !c.Deadline.After(h.Clock()) },
 		},
 		{
@@ -91,7 +91,7 @@ func TestActionsDoWhatTheySay(t *testing.T) {
 			func() bool { return len(h.Store.DB.Replays()) > 0 },
 		},
 		{
-			"/replays/cancel", ofOrders, "These replays end", "replays are cancelled",
+			"/replays/cancel", ofOrders, "These replays end", "59 replays are cancelled",
 			func() bool { return len(h.Store.DB.Replays()) == 0 },
 		},
 		{
@@ -175,7 +175,7 @@ func TestAButtonIsAboutWhatTheListShows(t *testing.T) {
 	h.Pass(time.Minute)
 	target, fields = formOf(t, asked.Text, "confirm")
 	done := post(h, target, fields)
-	if shown := text(parse(t, done.Text)); !strings.Contains(shown, "1 dead letters are discarded") {
+	if shown := text(parse(t, done.Text)); !strings.Contains(shown, "1 dead letter is discarded") {
 		t.Fatalf("it says %s", shown)
 	}
 	for n := range parse(t, done.Text).Descendants() {
@@ -192,14 +192,14 @@ func TestAButtonIsAboutWhatTheListShows(t *testing.T) {
 		t.Errorf("left are %v", left)
 	}
 	target, fields = formOf(t, h.Operator(http.MethodGet, list, "").Text, "all-replay")
-	if a := post(h, target, fields); !strings.Contains(a.Text, "1 dead letters are replayed") {
+	if a := post(h, target, fields); !strings.Contains(a.Text, "1 dead letter is replayed") {
 		t.Errorf("%s: %s", target, text(parse(t, a.Text)))
 	}
 	replays := "/replays?stream=%2Forders%2F1&subscription=orders"
 	target, fields = formOf(t, h.Operator(http.MethodGet, replays, "").Text, "all-cancel")
 	asked = post(h, target, fields)
 	target, fields = formOf(t, asked.Text, "confirm")
-	if a := post(h, target, fields); !strings.Contains(a.Text, "1 replays are cancelled") {
+	if a := post(h, target, fields); !strings.Contains(a.Text, "1 replay is cancelled") {
 		t.Errorf("%s: %s", target, text(parse(t, a.Text)))
 	}
 	page := h.Operator(http.MethodGet, "/subscriptions/orders", "").Text

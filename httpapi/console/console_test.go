@@ -198,7 +198,7 @@ func TestPagesShowWhatOneAsks(t *testing.T) {
 		"/find?q=evt_8":                     {"done 204"},
 		"/find?subscription=orders&q=evt_7": {
 			"failed 503", "attempt 2 of 9", "192.0.2.7:443, HTTP 1.1, TLS 1.3", "The endpoint answered 503", evil,
-			"312 bytes", "1s",
+			"312 bytes, 1 event\n", "1s",
 		},
 		"/subscriptions/orders/deliveries/evt_7": {
 			"evt_7", "over", "failed 503", "attempt 2 of 9", "The endpoint answered 503", "Reveille tries again", evil,

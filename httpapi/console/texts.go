@@ -14,7 +14,7 @@ import (
 // texts are the functions of the templates.
 var texts = template.FuncMap{
 	"ago": ago, "stamp": stamp, "millis": millis, "sign": sign, "state": state, "result": result, "means": means,
-	"chart": chart, "waits": waits, "words": words,
+	"chart": chart, "waits": waits, "words": words, "counted": counted,
 	"button": button, "letters": letters, "matching": matching, "again": again,
 	"line": func(list []operator.DeliveryBody, p *page, shown *shownRequest) linePart {
 		return linePart{list, p, shown}
@@ -204,9 +204,17 @@ func state(word any) string {
 // counted returns a number of things, each of them a noun.
 func counted(n int, noun string) string {
 	if n != 1 {
-		return fmt.Sprintf("%d %ss are", n, noun)
+		noun += "s"
 	}
-	return fmt.Sprintf("1 %s is", noun)
+	return fmt.Sprintf("%d %s", n, noun)
+}
+
+// are returns a number of things, and the verb for what they are.
+func are(n int, noun string) string {
+	if n != 1 {
+		return counted(n, noun) + " are"
+	}
+	return counted(n, noun) + " is"
 }
 
 // words returns a name as words.

@@ -133,10 +133,10 @@ func (b *overviewBody) judge() {
 	if !s.ConsumersCounted {
 		atLeast = "at least "
 	}
-	trouble(unwell > 0, "%s%s not well", atLeast, counted(unwell, "subscription"))
+	trouble(unwell > 0, "%s%s not well", atLeast, are(unwell, "subscription"))
 	trouble(!s.Redis.Up, "Redis is away")
 	trouble(s.StreamServer.State != fsm.StreamServerUp, "the stream server is %s", words(s.StreamServer.State))
-	trouble(gone > 0, "%s gone", counted(gone, "replica"))
+	trouble(gone > 0, "%s gone", are(gone, "replica"))
 	trouble(s.Unowned != nil && *s.Unowned > 0, "some partitions have no replica")
 	if s.Subscriptions == nil {
 		b.Unknown = append(b.Unknown, "the subscriptions are not read yet")

@@ -89,7 +89,7 @@ func TestButtonsByEveryHand(t *testing.T) {
 			})
 			walk("/dead-letters?subscription="+sub,
 				step{"all-discard", []string{"These dead letters cannot be replayed any more"}},
-				step{"confirm", []string{"1 dead letters are discarded"}},
+				step{"confirm", []string{"1 dead letter is discarded"}},
 				step{"back", []string{"None."}},
 			)
 		})
