@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"hash/crc32"
 	"io"
 	"net/http"
 	"net/url"
@@ -88,9 +87,13 @@ func (d *Dispatcher) allowTarget(_ context.Context, a *attempt) bool {
 }
 
 func (d *Dispatcher) build(ctx context.Context, a *attempt) bool {
+	limit := cmp.Or(a.sub.Timeout, d.cfg.RequestTimeout)
+	if a.delivery.Patience > 0 { // it ends before the deadline, which a change of the subscription does not move
+		limit = min(limit, a.delivery.Patience-fsm.AttemptMargin)
+	}
+	ctx, a.cancel = context.WithTimeout(ctx, limit)
 	a.content.At = d.cfg.Clock()
-	body, err := d.compose(ctx, a)
-	switch {
+	switch err := d.compose(ctx, a); {
 	case errors.Is(err, errTarget):
 		return a.ends(judgeError(errTarget))
 	case err != nil:
@@ -102,12 +105,6 @@ func (d *Dispatcher) build(ctx context.Context, a *attempt) bool {
 		}
 		return a.ends(v)
 	}
-	limit := cmp.Or(a.sub.Timeout, d.cfg.RequestTimeout)
-	if a.delivery.Patience > 0 { // it ends before the deadline, which a change of the subscription does not move
-		limit = min(limit, a.delivery.Patience-fsm.AttemptMargin)
-	}
-	ctx, a.cancel = context.WithTimeout(ctx, limit)
-	a.request, a.size, a.sum = a.request.WithContext(ctx), len(body), crc32.ChecksumIEEE(body)
 	return true
 }
 

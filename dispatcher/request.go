@@ -22,29 +22,29 @@ import (
 // maxRebuilding bounds the requests that are built again at once. Each of them may read fsm.MaxDeliveryBytes.
 const maxRebuilding = 4
 
-// compose makes the request of an attempt, dated by a.content.At, and returns its body. The error is errTarget if the
-// webhook is no target; any other says that no request can be made of the events.
-func (d *Dispatcher) compose(ctx context.Context, a *attempt) (body []byte, err error) {
+// compose makes the request of an attempt, dated by a.content.At. The error is errTarget if the webhook is no target;
+// any other says that no request can be made of the events.
+func (d *Dispatcher) compose(ctx context.Context, a *attempt) error {
 	a.content.Previous = a.sub.Previous.At(a.content.At)
 	header, body, err := a.format.Request(a.content)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if a.request, err = http.NewRequestWithContext(
 		ctx, http.MethodPost, requestURL(a.sub.Webhook), bytes.NewReader(body),
 	); err != nil {
-		return nil, errTarget // the text of err holds the URL
+		return errTarget // the text of err holds the URL
 	}
 	header.Set("Accept-Encoding", "identity")
 	for name, value := range a.sub.Headers {
 		header.Set(name, value)
 	}
-	a.request.Header = header
+	a.request.Header, a.body = header, body
 	d.nameSender(a.sub, header)
 	authorize(a.request, a.sub.Authorization)
 	header.Set("User-Agent", strings.TrimSpace(header.Get("User-Agent")+" "+d.cfg.UserAgent))
 	d.traces.send(ctx, header)
-	return body, nil
+	return nil
 }
 
 // authorize adds the proof that a request is allowed (CloudEvents webhook spec, Authorization). If the URL then has a
@@ -77,28 +77,28 @@ func (a *attempt) extent() fsm.Extent {
 		return e
 	}
 	e.At, e.Span = a.delivery.At(a.delivery.Primary), a.content.Batch.Span()
-	e.Sum = sumText(a.sum)
+	e.Sum = a.sum()
 	if a.sub.Format == fsm.FormatOJS {
 		e.WokeAt = a.delivery.WokeAt
 	}
 	return e
 }
 
-// sumText is a CRC-32 as an Extent has it.
-func sumText(sum uint32) string { return fmt.Sprintf("%08x", sum) }
+// sum is the CRC-32 of the request's body as an Extent has it.
+func (a *attempt) sum() string { return fmt.Sprintf("%08x", crc32.ChecksumIEEE(a.body)) }
 
 // shapeOf stands for what of a subscription its requests depend on, and for the address in them. It depends on no
 // secret but the webhook. Another way to make it hides the requests of all attempts of before.
 func shapeOf(sub fsm.Subscription, publicURL string) string {
-	sum := sha256.New()
-	_, _ = fmt.Fprintf(sum, "%q %q %q %q %q %d %q %q %q %t %q %q", // never fails
+	text := fmt.Appendf(nil, "%q %q %q %q %q %d %q %q %q %t %q %q",
 		sub.Generation, publicURL, sub.Mode, sub.Format, sub.Signature, sub.Batch, sub.Webhook, sub.Filter.Events,
 		sub.Filter.TypePath, sub.Authorization.Secret != "", sub.Authorization.Query,
 		slices.Sorted(maps.Keys(sub.Headers)))
 	for _, path := range slices.Sorted(maps.Keys(sub.Filter.Values)) {
-		_, _ = fmt.Fprintf(sum, " %q %q", path, sub.Filter.Values[path])
+		text = fmt.Appendf(text, " %q %q", path, sub.Filter.Values[path])
 	}
-	return hex.EncodeToString(sum.Sum(nil)[:4])
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:4])
 }
 
 // Rebuild builds the request of a logged attempt again, as the attempt did, and sends nothing. It reads the events of a
@@ -143,14 +143,13 @@ func (d *Dispatcher) Rebuild(
 		return r, err
 	}
 	a.content.At = e.Sent()
-	body, err := d.compose(ctx, a)
-	switch {
+	switch err := d.compose(ctx, a); {
 	case err != nil:
 		return r, notRebuilt(fsm.CodeSubscriptionChanged, "no such request can be made any more")
-	case sub.Mode == fsm.ModePush && (len(body) != e.Bytes || sumText(crc32.ChecksumIEEE(body)) != e.Extent.Sum):
+	case sub.Mode == fsm.ModePush && (len(a.body) != e.Bytes || a.sum() != e.Extent.Sum):
 		return r, otherEvents()
 	}
-	return a.shown(body, e), nil
+	return a.shown(e), nil
 }
 
 func notRebuilt(code fsm.Code, why string) error { return &fsm.NotRebuiltError{Code: code, Why: why} }
@@ -208,7 +207,7 @@ func (d *Dispatcher) readAgain(ctx context.Context, a *attempt, e fsm.LoggedAtte
 
 // shown returns the request of an attempt without its secrets. In the body, and in values that are not secret as a
 // whole, only long secrets are masked: short ones stand there by chance.
-func (a *attempt) shown(body []byte, e fsm.LoggedAttempt) fsm.SentRequest {
+func (a *attempt) shown(e fsm.LoggedAttempt) fsm.SentRequest {
 	long := slices.DeleteFunc(secretsOf(a.sub, a.carried()), func(s string) bool { return len(s) < leastPart })
 	r := fsm.SentRequest{
 		Method: a.request.Method, URL: a.request.URL.Scheme + "://" + a.request.URL.Host + "/" + masked,
@@ -228,6 +227,7 @@ func (a *attempt) shown(body []byte, e fsm.LoggedAttempt) fsm.SentRequest {
 		}
 	}
 	r.Header["Content-Length"] = []string{strconv.Itoa(e.Bytes)}
+	body := a.body
 	if r.Cut = len(body) > fsm.MaxShownBody; r.Cut {
 		end := fsm.MaxShownBody
 		for end > fsm.MaxShownBody-utf8.UTFMax && !utf8.RuneStart(body[end]) {

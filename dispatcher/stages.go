@@ -57,11 +57,10 @@ type attempt struct {
 	most int
 	// eventType is fsm.Attempt.EventType; load sets it.
 	eventType string
-	// build sets request, the size of its body in bytes, its CRC-32, and cancel, which ends it. Then send sets sent and
-	// exchange, and with the answer response and status. Without an answer, the status is 0.
+	// build sets request, its body, and cancel, which ends it. Then send sets sent and exchange, and with the answer
+	// response and status. Without an answer, the status is 0.
 	request  *http.Request
-	size     int
-	sum      uint32
+	body     []byte
 	cancel   func()
 	sent     bool
 	exchange *exchange
@@ -107,7 +106,7 @@ func (a *attempt) over() fsm.Attempt {
 	b := a.content.Batch
 	bytes := 0
 	if a.sent {
-		bytes = a.size
+		bytes = len(a.body)
 	}
 	over := fsm.Attempt{
 		Delivery: a.delivery, Host: a.host, Began: a.began, Took: a.took, Sent: a.sent, Result: a.verdict.Result,

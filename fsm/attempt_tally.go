@@ -26,22 +26,26 @@ type AttemptTally struct {
 	Times Times
 }
 
-// TallyOf counts one attempt.
-func TallyOf(a Attempt) (t AttemptTally) {
-	if !LogAll.Takes(a.Result) || a.Result == AttemptAbandoned && !a.Sent {
-		return t
+// Counted says whether a tally counts an attempt.
+func Counted(a Attempt) bool {
+	return LogAll.Takes(a.Result) && (a.Result != AttemptAbandoned || a.Sent)
+}
+
+// Count adds one attempt, if it is Counted.
+func (t *AttemptTally) Count(a Attempt) {
+	if !Counted(a) {
+		return
 	}
-	t.Results = map[string]int64{a.Result.String(): 1}
+	addCount(&t.Results, a.Result.String(), 1)
 	if a.Class != "" {
-		t.Failures = map[string]int64{a.Class: 1}
+		addCount(&t.Failures, a.Class, 1)
 	}
 	if a.Result.OK() {
-		t.Events = int64(a.Events)
+		t.Events += int64(a.Events)
 	}
 	if a.Tells() {
-		t.Times = Times{TimeBucket((a.Exchanged + time.Millisecond - 1).Milliseconds()): 1}
+		addCount(&t.Times, TimeBucket((a.Exchanged + time.Millisecond - 1).Milliseconds()), 1)
 	}
-	return t
 }
 
 // Add adds another tally.
@@ -54,11 +58,15 @@ func (t *AttemptTally) Add(o AttemptTally) {
 
 func addCounts[M ~map[K]int64, K comparable](to *M, counts M) {
 	for of, n := range counts {
-		if *to == nil {
-			*to = M{}
-		}
-		(*to)[of] += n
+		addCount(to, of, n)
 	}
+}
+
+func addCount[M ~map[K]int64, K comparable](to *M, of K, n int64) {
+	if *to == nil {
+		*to = M{}
+	}
+	(*to)[of] += n
 }
 
 // Attempts is how many there were.

@@ -46,7 +46,8 @@ func TestWhatOneAttemptCountsAs(t *testing.T) {
 		{"put off", Attempt{Result: AttemptBlocked}, AttemptTally{}},
 		{"nothing to bring", Attempt{Result: AttemptEmpty}, AttemptTally{}},
 	} {
-		if got := TallyOf(c.a); !reflect.DeepEqual(got, c.want) {
+		var got AttemptTally
+		if got.Count(c.a); !reflect.DeepEqual(got, c.want) {
 			t.Errorf("%s: %+v, want %+v", c.name, got, c.want)
 		}
 	}

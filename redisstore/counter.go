@@ -66,23 +66,24 @@ func newCounter(s *Store) *counter {
 
 // attempted is the Attempt of the router.Observer.
 func (c *counter) attempted(a fsm.Attempt) {
-	t := fsm.TallyOf(a)
-	if t.Attempts() == 0 {
+	if !fsm.Counted(a) {
 		return
 	}
 	c.mu.Lock()
-	c.add(overall, t)
-	c.add(subOf{a.Delivery.Subscription, a.Delivery.Generation}, t)
+	c.of(overall).Count(a)
+	c.of(subOf{a.Delivery.Subscription, a.Delivery.Generation}).Count(a)
 	c.mu.Unlock()
 	c.ready.Ring()
 }
 
-// add counts what waits to be written. The caller holds mu.
-func (c *counter) add(of subOf, t fsm.AttemptTally) {
-	if c.waiting[of] == nil {
-		c.waiting[of] = &fsm.AttemptTally{}
+// of returns the counts that wait to be written. The caller holds mu.
+func (c *counter) of(sub subOf) *fsm.AttemptTally {
+	t := c.waiting[sub]
+	if t == nil {
+		t = &fsm.AttemptTally{}
+		c.waiting[sub] = t
 	}
-	c.waiting[of].Add(t)
+	return t
 }
 
 // run writes counts until ctx is done, and then the rest.
@@ -181,7 +182,7 @@ func (c *counter) take(now time.Time) {
 		case !c.counts(of):
 		case c.sending[of] != nil:
 			c.mu.Lock()
-			c.add(of, *t)
+			c.of(of).Add(*t)
 			c.mu.Unlock()
 		default:
 			c.sending[of] = &countsSent{

@@ -95,7 +95,7 @@ func TestAttemptsAreCountedOverReplicas(t *testing.T) {
 			}
 			var one, all fsm.AttemptTally
 			for n := range 30 {
-				one.Add(fsm.TallyOf(nth(subs[0], n)))
+				one.Count(nth(subs[0], n))
 			}
 			for _, r := range replicas {
 				if err := r.RefreshCatalog(t.Context()); err != nil {
@@ -136,7 +136,7 @@ func TestAttemptsAreCountedOverReplicas(t *testing.T) {
 			// What is deleted has no counts, also not those that waited meanwhile. All together keep what there was.
 			for _, r := range replicas {
 				r.outcomes.Attempted(attempt(subs[0], 0, fsm.AttemptDone))
-				all.Add(fsm.TallyOf(attempt(subs[0], 0, fsm.AttemptDone)))
+				all.Count(attempt(subs[0], 0, fsm.AttemptDone))
 			}
 			if err := first.DeleteSubscription(t.Context(), subs[0].ID); err != nil {
 				t.Fatal(err)

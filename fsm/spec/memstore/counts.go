@@ -14,8 +14,8 @@ func (db *DB) PutCounted(sub fsm.Subscription, attempts ...fsm.Attempt) {
 		sum.Add(t.counts[sub.Generation])
 		all.Add(t.counted)
 		for _, a := range attempts {
-			sum.Add(fsm.TallyOf(a))
-			all.Add(fsm.TallyOf(a))
+			sum.Count(a)
+			all.Count(a)
 		}
 		t.counts[sub.Generation], t.counted = sum, all
 	})
