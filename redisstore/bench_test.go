@@ -278,23 +278,23 @@ func (r *benchRig) bench(b *testing.B, before []func(*benchConsumer, context.Con
 	b.ReportMetric(float64(inRedis.Microseconds())/float64(b.N), "redis-µs/op")
 }
 
-var evalshaStat = regexp.MustCompile(`cmdstat_evalsha:calls=\d+,usec=(\d+)`)
+var callStat = regexp.MustCompile(`cmdstat_(?:fcall|evalsha):calls=\d+,usec=(\d+)`)
 
-// inScripts is the time that Redis has spent in scripts called by their hash.
+// inScripts is the time that Redis has spent in scripts that it had.
 func (r *benchRig) inScripts(b *testing.B) time.Duration {
 	info, err := r.stats.Info(context.Background(), "commandstats").Result()
 	if err != nil {
 		b.Fatal(err)
 	}
-	m := evalshaStat.FindStringSubmatch(info)
-	if m == nil {
-		return 0
+	var all time.Duration
+	for _, m := range callStat.FindAllStringSubmatch(info, -1) {
+		usec, err := strconv.ParseInt(m[1], 10, 64)
+		if err != nil {
+			b.Fatal(err)
+		}
+		all += time.Duration(usec) * time.Microsecond
 	}
-	usec, err := strconv.ParseInt(m[1], 10, 64)
-	if err != nil {
-		b.Fatal(err)
-	}
-	return time.Duration(usec) * time.Microsecond
+	return all
 }
 
 // BenchmarkConcurrentCalls is what a script call costs this program while so many others are under way: an observation

@@ -8,7 +8,7 @@ import (
 	"reveille/fsm"
 )
 
-// constants are the values that the scripts share with package fsm, under their names in the scripts. Times are
+// constants are the values that the scripts share with package fsm. In the scripts they are fields of FSM. Times are
 // milliseconds.
 var constants = []struct {
 	name  string
@@ -44,17 +44,16 @@ var constants = []struct {
 
 func millis(d time.Duration) int64 { return d.Milliseconds() }
 
-// withConstants puts the constants that are among the words of a script in front of it, on the script's first line. So
-// errors still name the lines of the script's file.
-func withConstants(script string, words map[string]bool) string {
-	var names, values []string
-	for _, c := range constants {
-		if words[c.name] {
-			names, values = append(names, c.name), append(values, fmt.Sprint(c.value))
-		}
-	}
-	if len(names) == 0 {
+// withConstants puts the constants in front of a script that uses some, on its first line. So errors name the lines of
+// the file.
+func withConstants(script string) string {
+	if !strings.Contains(script, "FSM.") {
 		return script
 	}
-	return "local " + strings.Join(names, ", ") + " = " + strings.Join(values, ", ") + " " + script
+	var text strings.Builder
+	text.WriteString("local FSM = {")
+	for _, c := range constants {
+		fmt.Fprintf(&text, " %s = %d,", c.name, c.value)
+	}
+	return text.String() + " } " + script
 }

@@ -25,7 +25,7 @@ func scriptCalls(t testing.TB, w *world) (n int64) {
 		t.Fatal(err)
 	}
 	for line := range strings.Lines(info) {
-		for _, command := range []string{"cmdstat_evalsha:calls=", "cmdstat_eval:calls="} {
+		for _, command := range []string{"cmdstat_fcall:calls=", "cmdstat_evalsha:calls=", "cmdstat_eval:calls="} {
 			if rest, ok := strings.CutPrefix(line, command); ok {
 				calls, _, _ := strings.Cut(rest, ",")
 				v, err := strconv.ParseInt(calls, 10, 64)

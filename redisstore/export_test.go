@@ -74,11 +74,11 @@ func (s *Store) RepeatUnanswered(ctx context.Context) { s.repeatOnce(ctx) }
 // LoadScripts has a server know all scripts by their hashes.
 func LoadScripts(ctx context.Context, rdb redis.UniversalClient) error {
 	for _, s := range scripts {
-		if err := s.Load(ctx, rdb).Err(); err != nil {
+		if err := s.eval().Load(ctx, rdb).Err(); err != nil {
 			return err
 		}
 	}
-	return nil
+	return (&scriptClient{rdb: rdb}).load(ctx, "")
 }
 
 // ExpireEvents is expireEvents.
@@ -95,3 +95,9 @@ func (s *Store) RunCounter(ctx context.Context) { s.counter.run(ctx) }
 
 // IndexLogs compares the index of the delivery logs with the logs, as Run does.
 func (s *Store) IndexLogs(ctx context.Context) error { return s.log.indexAll(ctx) }
+
+// DropOtherFunctions drops the functions of other versions, as Run does now and then.
+func (s *Store) DropOtherFunctions(ctx context.Context) error { return s.calls.dropOthers(ctx) }
+
+// FunctionsName is the name of this version's library of functions.
+func FunctionsName() string { return ownFunctions().name }

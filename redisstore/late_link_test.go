@@ -24,7 +24,7 @@ func (*beforeScript) DialHook(next redis.DialHook) redis.DialHook { return next 
 // ProcessHook implements redis.Hook.
 func (b *beforeScript) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		if cmd.Name() == "evalsha" && scriptOf(cmd) == b.name {
+		if cmd.Name() != "eval" && scriptOf(cmd) == b.name {
 			b.call()
 		}
 		return next(ctx, cmd)

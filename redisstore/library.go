@@ -1,145 +1,243 @@
 package redisstore
 
 import (
-	"regexp"
+	"context"
+	"crypto/sha1"
+	"encoding/hex"
+	"errors"
+	"fmt"
 	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/zap"
 )
 
-// library is lua/lib.lua in parts. Each script begins with the functions that it uses.
-type library struct {
-	parts []libraryPart
-	// functions has the words of each function by its name, loose all words outside of functions. Each start of the
-	// program links every script, so a name is looked up, not searched.
-	functions map[string][]string
-	loose     []string
+// The scripts of partitions have one library (lua/lib.lua). A server with functions, such as Redis 7, keeps it together
+// with the scripts. On any other server, each script has the library in front, and each call makes its functions anew.
+
+// Link returns a script as a server without functions gets it. The text lib is lua/lib.lua or a variant of it.
+func Link(lib, script string) string {
+	return withConstants(lib) + "local function call(KEYS, ARGV) begin_call(KEYS, ARGV)\n" + script +
+		"\nend\nreturn call(KEYS, ARGV)\n"
 }
 
-var ownLibrary = readLibrary(source("lib"))
-
-// Link returns a script as Redis gets it, with what it uses of a library. The text lib is lua/lib.lua or a variant of
-// it.
-func Link(lib, script string) string { return readLibrary(lib).with(script) }
-
-// libraryPart is a function of the library, or a line outside of functions. A line has no name.
-type libraryPart struct {
+// functions is the library as a server with functions gets it.
+type functions struct {
+	// name begins with libraryPrefix. It has a hash of the text, so two versions do not meet.
 	name, text string
-	// words are all words of the part's code.
-	words []string
 }
 
-var (
-	functionHead = regexp.MustCompile(`^local function (\w+)`)
-	// A field such as table.remove is one word. A quote belongs to the word behind it. Neither is a function of the
-	// library.
-	luaWord = regexp.MustCompile(`[\w.']*[A-Za-z_]\w*`)
+const libraryPrefix = "reveille_"
+
+// ownFunctions is the library of this version.
+var ownFunctions = sync.OnceValue(func() functions {
+	var text strings.Builder
+	text.WriteString(withConstants(source("lib")))
+	for _, s := range scripts {
+		if s.partitioned {
+			fmt.Fprintf(&text, "register('%s', { %s }, function(KEYS, ARGV) begin_call(KEYS, ARGV)\n%s\nend)\n",
+				s.name, s.flag, source(s.name))
+		}
+	}
+	sum := sha1.Sum([]byte(text.String()))
+	name := libraryPrefix + hex.EncodeToString(sum[:])[:16]
+	return functions{name, "#!lua name=" + name + "\n" + strings.Replace(registers, "NAME", name, 1) + text.String()}
+})
+
+// registers begins the library. The names of functions are the server's, so each begins with the library's.
+const registers = "local function register(name, flags, f) redis.register_function{ function_name = 'NAME_' .. name, " +
+	"callback = f, flags = flags } end "
+
+// functionFlag is a flag of Redis. Without one, a server that is full, cannot save, or has too few replicas does not
+// carry out a function, even if that changes nothing.
+type functionFlag string
+
+const (
+	// noWrites is for a script that changes nothing. Redis refuses its writes.
+	noWrites functionFlag = "'no-writes'"
+	// allowOOM has a server that is full carry out a script.
+	allowOOM functionFlag = "'allow-oom'"
 )
 
-// wordsOf returns the words of a text, except in comments.
-func wordsOf(text string) (words []string) {
-	for line := range strings.Lines(text) {
-		code, _, _ := strings.Cut(line, "--")
-		words = append(words, luaWord.FindAllString(code, -1)...)
+// of is the function of a script.
+func (f functions) of(s *script) string { return f.name + "_" + s.name }
+
+// ScriptCalled returns the name of the script that a command calls, by the command's name and first argument. It is
+// empty if the command calls no script of this version.
+func ScriptCalled(command, argument string) string {
+	switch strings.ToLower(command) {
+	case "fcall":
+		name, own := strings.CutPrefix(argument, ownFunctions().name+"_")
+		if own {
+			return name
+		}
+	case "eval":
+		sum := sha1.Sum([]byte(argument))
+		return scriptNames()[hex.EncodeToString(sum[:])]
+	case "evalsha":
+		return scriptNames()[argument]
 	}
-	return words
+	return ""
 }
 
-// readLibrary splits a text at its functions. A function begins and ends at the start of a line, unless it has one line
-// only.
-func readLibrary(text string) library {
-	l := library{parts: partsOf(text), functions: map[string][]string{}}
-	for _, part := range l.parts {
-		if part.name == "" {
-			l.loose = append(l.loose, part.words...)
-		} else {
-			l.functions[part.name] = part.words
+// scriptNames are the names of the scripts by the hashes of what EVAL gets.
+var scriptNames = sync.OnceValue(func() map[string]string {
+	names := map[string]string{}
+	for _, s := range scripts {
+		names[s.eval().Hash()] = s.name
+	}
+	return names
+})
+
+// scriptClient calls scripts.
+type scriptClient struct {
+	rdb redis.UniversalClient
+	log *zap.Logger
+	// refused is true once a server has taken no functions. Then all scripts go by EVAL.
+	refused atomic.Bool
+}
+
+func (c *scriptClient) calls(s *script) (function bool) { return s.partitioned && !c.refused.Load() }
+
+// command returns the command that calls a script, and does not send it.
+func (c *scriptClient) command(ctx context.Context, s *script, keys []string, args []any) *redis.Cmd {
+	words := make([]any, 0, 3+len(keys)+len(args))
+	if c.calls(s) {
+		words = append(words, "fcall", ownFunctions().of(s), len(keys))
+	} else {
+		words = append(words, "evalsha", s.eval().Hash(), len(keys))
+	}
+	for _, k := range keys {
+		words = append(words, k)
+	}
+	cmd := redis.NewCmd(ctx, append(words, args...)...)
+	if len(keys) > 0 {
+		cmd.SetFirstKeyPos(3)
+	}
+	return cmd
+}
+
+// call calls a script. It gives the server what that lacks.
+func (c *scriptClient) call(ctx context.Context, s *script, keys []string, args []any) (any, error) {
+	cmd := c.command(ctx, s, keys, args)
+	_ = c.rdb.Process(ctx, cmd)
+	if !c.lacks(cmd.Err()) {
+		return cmd.Result()
+	}
+	if c.calls(s) {
+		if err := c.load(ctx, keys[0]); err != nil {
+			return nil, err
 		}
 	}
-	return l
+	cmd = c.again(ctx, s, keys, args)
+	_ = c.rdb.Process(ctx, cmd)
+	return cmd.Result()
 }
 
-func partsOf(text string) (parts []libraryPart) {
-	var function *libraryPart
-	for line := range strings.Lines(text) {
-		words := wordsOf(line)
-		if function == nil {
-			part := libraryPart{text: line, words: words}
-			if m := functionHead.FindStringSubmatch(line); m != nil {
-				part.name = m[1]
+// again is command once the server lacked the script. It has the text, unless the server has got the functions.
+func (c *scriptClient) again(ctx context.Context, s *script, keys []string, args []any) *redis.Cmd {
+	cmd := c.command(ctx, s, keys, args)
+	if words := cmd.Args(); words[0] == "evalsha" {
+		words[0], words[1] = "eval", s.text()
+	}
+	return cmd
+}
+
+// lacks says whether an answer to a call says that the server does not have the script. It notes if that is because it
+// takes no functions.
+func (c *scriptClient) lacks(err error) bool {
+	var reply redis.Error
+	if !errors.As(err, &reply) {
+		return false
+	}
+	text := strings.ToLower(reply.Error())
+	if refusesFunctions(text) {
+		c.refuse(err)
+		return true
+	}
+	return strings.HasPrefix(text, "noscript") || strings.HasPrefix(text, "err function not found")
+}
+
+// refusesFunctions says whether a server or its users refuse FCALL or FUNCTION for good.
+func refusesFunctions(answer string) bool {
+	return (strings.HasPrefix(answer, "err unknown") || strings.HasPrefix(answer, "noperm")) &&
+		(strings.Contains(answer, "fcall") || strings.Contains(answer, "function"))
+}
+
+func (c *scriptClient) refuse(err error) {
+	if !c.refused.Swap(true) {
+		c.log.Info("redis takes no functions; the scripts go by EVAL, which costs it more", zap.Error(err))
+	}
+}
+
+// load gives the functions to the server that has a key, or to all servers if there is no key.
+func (c *scriptClient) load(ctx context.Context, key string) error {
+	cluster, ok := c.rdb.(*redis.ClusterClient)
+	switch {
+	case !ok:
+		return c.loadTo(ctx, c.rdb)
+	case key == "":
+		return cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
+			return c.loadTo(ctx, node)
+		})
+	}
+	node, err := cluster.MasterForKey(ctx, key)
+	if err != nil {
+		return err
+	}
+	return c.loadTo(ctx, node)
+}
+
+func (c *scriptClient) loadTo(ctx context.Context, server redis.Cmdable) error {
+	err := server.FunctionLoad(ctx, ownFunctions().text).Err()
+	var reply redis.Error
+	if !errors.As(err, &reply) {
+		return err
+	}
+	switch text := strings.ToLower(reply.Error()); {
+	case strings.Contains(text, "already exists"):
+		return nil
+	case refusesFunctions(text):
+		c.refuse(err)
+		return nil
+	}
+	return err
+}
+
+// dropOthersEvery is how often the functions of other versions are dropped. A version that still runs loads its
+// functions again.
+const dropOthersEvery = 10 * time.Minute
+
+// dropOthers drops the functions of other versions, until ctx is done. One replica does so.
+func (s *Store) dropOthers(ctx context.Context) {
+	for {
+		pause(ctx, dropOthersEvery)
+		if ctx.Err() != nil {
+			return
+		}
+		if s.ownership.Owns(0) && !s.calls.refused.Load() {
+			_ = s.calls.dropOthers(ctx) // the next time
+		}
+	}
+}
+
+func (c *scriptClient) dropOthers(ctx context.Context) error {
+	drop := func(ctx context.Context, server redis.Cmdable) error {
+		all, err := server.FunctionList(ctx, redis.FunctionListQuery{LibraryNamePattern: libraryPrefix + "*"}).Result()
+		for _, l := range all {
+			if l.Name != ownFunctions().name {
+				err = errors.Join(err, server.FunctionDelete(ctx, l.Name).Err())
 			}
-			parts = append(parts, part)
-			if part.name != "" && !strings.HasSuffix(strings.TrimRight(line, "\n"), " end") {
-				function = &parts[len(parts)-1]
-			}
-			continue
 		}
-		function.text += line
-		function.words = append(function.words, words...)
-		if strings.TrimRight(line, "\n") == "end" {
-			function = nil
-		}
+		return err
 	}
-	return parts
-}
-
-// rare is the function that few calls need. It uses much that nothing else uses.
-const rare = "start_over"
-
-// usedOf returns the words of a script and of the library functions that it uses. A function counts as used if its name
-// is among them. The function named closed counts, but not what it uses.
-func (l library) usedOf(script, closed string) map[string]bool {
-	used := map[string]bool{}
-	words := append(wordsOf(script), l.loose...)
-	for len(words) > 0 {
-		word := words[0]
-		words = words[1:]
-		if used[word] {
-			continue
-		}
-		used[word] = true
-		if word != closed {
-			words = append(words, l.functions[word]...)
-		}
+	if cluster, ok := c.rdb.(*redis.ClusterClient); ok {
+		return cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
+			return drop(ctx, node)
+		})
 	}
-	return used
-}
-
-// with returns a script that begins with the constants and the functions that it uses, as lib.lua says. Functions that
-// are left out or moved leave empty lines, so errors name the lines of lib.lua. Errors in moved functions name the
-// first line of rare.
-func (l library) with(script string) string {
-	used, often := l.usedOf(script, ""), l.usedOf(script, rare)
-	var inner strings.Builder
-	for _, part := range l.parts {
-		if part.name != "" && used[part.name] && !often[part.name] {
-			inner.WriteString(inOneLine(part.text))
-		}
-	}
-	var text strings.Builder
-	within := false
-	for _, part := range l.parts {
-		if part.name != "" && !within {
-			within = true
-			text.WriteString("return (function() ")
-		}
-		switch {
-		case part.name == rare && used[rare]:
-			text.WriteString("local function " + rare + "(...) " + inner.String() + strings.TrimRight(part.text, "\n") +
-				" return " + rare + "(...) end\n")
-		case part.name == "" || often[part.name]:
-			text.WriteString(part.text)
-		default:
-			text.WriteString(strings.Repeat("\n", strings.Count(part.text, "\n")))
-		}
-	}
-	return withConstants(text.String()+script+"\nend)()\n", used)
-}
-
-// inOneLine returns a function without comments and line breaks.
-func inOneLine(function string) string {
-	var text strings.Builder
-	for line := range strings.Lines(function) {
-		code, _, _ := strings.Cut(line, "--")
-		text.WriteString(strings.TrimSpace(code) + " ")
-	}
-	return text.String()
+	return drop(ctx, c.rdb)
 }

@@ -19,9 +19,17 @@ type invented struct {
 	reply  any
 }
 
+// calledBy is the name of the script that a command calls.
+func calledBy(cmd redis.Cmder) string {
+	if len(cmd.Args()) < 2 {
+		return ""
+	}
+	return ScriptCalled(cmd.Name(), fmt.Sprint(cmd.Args()[1]))
+}
+
 func (i *invented) answers(cmd redis.Cmder) bool {
 	c, ok := cmd.(*redis.Cmd)
-	if !ok || i.script == nil || cmd.Name() != "evalsha" || cmd.Args()[1] != i.script.Hash() {
+	if !ok || i.script == nil || calledBy(cmd) != i.script.name {
 		return false
 	}
 	c.SetVal(i.reply)

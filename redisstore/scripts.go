@@ -6,6 +6,7 @@ import (
 	"embed"
 	"encoding/hex"
 	mrand "math/rand/v2"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -27,35 +28,45 @@ func source(name string) string {
 
 // script is a Lua script with the name of its file.
 type script struct {
-	*redis.Script
 	name string
-	// partitioned is true for a script that works within a partition.
+	// partitioned is true for a script that works within a partition. Such a script returns the partition's watermark
+	// besides its own reply.
 	partitioned bool
+	// flag is the flag of its function.
+	flag functionFlag
+	// text is what EVAL gets, and eval has its hash.
+	text func() string
+	eval func() *redis.Script
 }
 
 // scripts has every script.
 var scripts []*script
 
-func newScript(name, text string) *script {
-	s := &script{Script: redis.NewScript(text), name: name}
+func newScript(name string, text func() string) *script {
+	text = sync.OnceValue(text)
+	s := &script{name: name, text: text, eval: sync.OnceValue(func() *redis.Script { return redis.NewScript(text()) })}
 	scripts = append(scripts, s)
 	return s
 }
 
-// ScriptNames returns the names of the scripts by their hashes. Redis shows the hashes in MONITOR and SLOWLOG.
-func ScriptNames() map[string]string {
-	names := map[string]string{}
-	for _, s := range scripts {
-		names[s.Hash()] = s.name
-	}
-	return names
+// partitionScript makes a script that works within a partition, with lib.lua.
+func partitionScript(name string) *script {
+	s := newScript(name, func() string { return Link(source("lib"), source(name)) })
+	s.partitioned = true
+	return s
 }
 
-// partitionScript makes a script that works within a partition. The script begins with the functions of lib.lua that it
-// uses. It returns the partition's watermark besides its own reply.
-func partitionScript(name string) *script {
-	s := newScript(name, ownLibrary.with(source(name)))
-	s.partitioned = true
+// readScript makes a script that works within a partition and changes nothing.
+func readScript(name string) *script {
+	s := partitionScript(name)
+	s.flag = noWrites
+	return s
+}
+
+// freeScript makes a script that works within a partition, and frees memory or needs next to none.
+func freeScript(name string) *script {
+	s := partitionScript(name)
+	s.flag = allowOOM
 	return s
 }
 
@@ -72,15 +83,15 @@ func endpointScript(name string) *script {
 
 // bareScript makes a script without the library.
 func bareScript(name, text string) *script {
-	return newScript(name, withConstants(text, library{}.usedOf(text, "")))
+	return newScript(name, func() string { return withConstants(text) })
 }
 
 var (
-	scriptStream        = partitionScript("stream")
+	scriptStream        = freeScript("stream")
 	scriptNoteStream    = partitionScript("note_stream")
 	scriptLinkStream    = partitionScript("link_stream")
-	scriptForgetStream  = partitionScript("forget_stream")
-	scriptScanStreams   = partitionScript("scan_streams")
+	scriptForgetStream  = freeScript("forget_stream")
+	scriptScanStreams   = readScript("scan_streams")
 	scriptTakeDeletion  = partitionScript("take_deletion")
 	scriptObserve       = partitionScript("observe")
 	scriptHide          = partitionScript("hide")
@@ -95,31 +106,31 @@ var (
 	scriptDeliver       = partitionScript("deliver")
 	scriptCallback      = partitionScript("callback")
 	scriptMarkDeleted   = partitionScript("mark_deleted")
-	scriptDrop          = partitionScript("drop")
+	scriptDrop          = freeScript("drop")
 	scriptResume        = partitionScript("resume")
 	scriptReleaseHeld   = partitionScript("release_held")
-	scriptListLetters   = partitionScript("list_letters")
-	scriptDropLetters   = partitionScript("drop_letters")
+	scriptListLetters   = readScript("list_letters")
+	scriptDropLetters   = freeScript("drop_letters")
 	scriptReplayLetters = partitionScript("replay_letters")
-	scriptCountLetters  = partitionScript("count_letters")
-	scriptLettersUpto   = partitionScript("letters_upto")
+	scriptCountLetters  = readScript("count_letters")
+	scriptLettersUpto   = readScript("letters_upto")
 	scriptReplaySpan    = partitionScript("replay_span")
-	scriptReplayQueues  = partitionScript("replay_queues")
-	scriptCancelReplays = partitionScript("cancel_replays")
-	scriptTally         = partitionScript("tally")
-	scriptTallyEach     = partitionScript("tally_each")
+	scriptReplayQueues  = readScript("replay_queues")
+	scriptCancelReplays = freeScript("cancel_replays")
+	scriptTally         = readScript("tally")
+	scriptTallyEach     = readScript("tally_each")
 	scriptRewind        = partitionScript("rewind")
 	scriptRetry         = partitionScript("retry")
 	scriptRetryDelivery = partitionScript("retry_delivery")
 	scriptProbeDelivery = partitionScript("probe_delivery")
-	scriptLongest       = partitionScript("longest_waiting")
-	scriptScanConsumers = partitionScript("scan_consumers")
+	scriptLongest       = freeScript("longest_waiting")
+	scriptScanConsumers = readScript("scan_consumers")
 	scriptReserveKey    = partitionScript("reserve_key")
 	scriptKeepKey       = partitionScript("keep_key")
-	scriptKeyOf         = partitionScript("key_of")
-	scriptDropKey       = partitionScript("drop_key")
-	scriptExpiredEvents = partitionScript("expired_events")
-	scriptDropEvent     = partitionScript("drop_event")
+	scriptKeyOf         = readScript("key_of")
+	scriptDropKey       = freeScript("drop_key")
+	scriptExpiredEvents = readScript("expired_events")
+	scriptDropEvent     = freeScript("drop_event")
 	scriptEndLoss       = partitionScript("end_loss")
 	scriptDueEvents     = partitionScript("due_events")
 	scriptReleaseEvent  = partitionScript("release_event")
@@ -127,13 +138,13 @@ var (
 	scriptEndRemoval    = partitionScript("end_removal")
 	scriptAcceptEvent   = partitionScript("accept_event")
 	scriptTakeEvent     = partitionScript("take_event")
-	scriptReadEvents    = partitionScript("read_events")
-	scriptListEvents    = partitionScript("list_events")
+	scriptReadEvents    = freeScript("read_events")
+	scriptListEvents    = readScript("list_events")
 	scriptCancelEvent   = partitionScript("cancel_event")
-	scriptCountEvents   = partitionScript("count_events")
-	scriptCountHours    = partitionScript("count_hours")
+	scriptCountEvents   = readScript("count_events")
+	scriptCountHours    = readScript("count_hours")
 	scriptLease         = partitionScript("lease")
-	scriptCensus        = partitionScript("census")
+	scriptCensus        = readScript("census")
 
 	scriptCreateSubscription = listScript("create_subscription")
 	scriptChangeSubscription = listScript("change_subscription")
@@ -196,12 +207,13 @@ func (s *Store) runOutcome(ctx context.Context, sc *script, partition int, args 
 // call calls a script with these keys and arguments.
 func (s *Store) call(ctx context.Context, sc *script, keys []string, args ...any) *reply {
 	began := time.Now()
+	alone := func(ctx context.Context) (any, error) { return s.calls.call(ctx, sc, keys, args) }
 	var v any
 	var err error
 	if s.sharing != nil {
-		v, err = s.sharing.run(ctx, sc.Script, keys, args)
+		v, err = s.sharing.run(ctx, s.calls.command(ctx, sc, keys, args), alone)
 	} else {
-		v, err = sc.Run(ctx, s.rdb, keys, args...).Result()
+		v, err = alone(ctx)
 	}
 	err = wrap(err)
 	s.metrics.called(sc, began, err)
@@ -268,8 +280,11 @@ func (s *Store) pipeline(
 	for i := range all {
 		all[i] = i
 	}
-	if missing := s.together(ctx, sc, sc.EvalSha, all, call, replies); len(missing) > 0 {
-		s.together(ctx, sc, sc.Eval, missing, call, replies)
+	if missing := s.together(ctx, sc, s.calls.command, all, call, replies); len(missing) > 0 {
+		if s.calls.calls(sc) {
+			_ = s.calls.load(ctx, "") // a server that takes none now lacks them still
+		}
+		s.together(ctx, sc, s.calls.again, missing, call, replies)
 	}
 	var failure error
 	for i, r := range replies {
@@ -287,8 +302,8 @@ func (s *Store) pipeline(
 
 // together makes some calls of a pipeline. It returns the calls for which Redis did not have the script.
 func (s *Store) together(
-	ctx context.Context, sc *script, eval func(context.Context, redis.Scripter, []string, ...any) *redis.Cmd,
-	calls []int, call func(i int) (keys []string, args []any), replies []*reply,
+	ctx context.Context, sc *script, command func(context.Context, *script, []string, []any) *redis.Cmd, calls []int,
+	call func(i int) (keys []string, args []any), replies []*reply,
 ) (missing []int) {
 	ctx, cancel := context.WithTimeout(ctx, s.opts.limits.all)
 	defer cancel()
@@ -296,7 +311,8 @@ func (s *Store) together(
 	cmds := make([]*redis.Cmd, len(calls))
 	for at, i := range calls {
 		keys, args := call(i)
-		cmds[at] = eval(ctx, pipe, keys, args...)
+		cmds[at] = command(ctx, sc, keys, args)
+		_ = pipe.Process(ctx, cmds[at])
 	}
 	_, _ = pipe.Exec(ctx) // each call has its own error
 	for at, i := range calls {
@@ -304,7 +320,7 @@ func (s *Store) together(
 		if v != nil {
 			err = nil // if one node of a cluster fails, the client sets its error on the others' answers, too
 		}
-		if redis.HasErrorPrefix(err, "NOSCRIPT") {
+		if s.calls.lacks(err) {
 			missing = append(missing, i)
 		}
 		replies[i] = &reply{script: sc, items: []any{v}, bad: wrap(err)}

@@ -50,6 +50,7 @@ func empty(t *testing.T, r *harness.Redis) {
 	if _, err := admin.Pipelined(t.Context(), func(p redis.Pipeliner) error {
 		p.FlushAll(t.Context())
 		p.ScriptFlush(t.Context())
+		p.FunctionFlush(t.Context())
 		p.ConfigResetStat(t.Context())
 		return nil
 	}); err != nil {

@@ -35,6 +35,8 @@ type sharing struct {
 	wait time.Duration
 	// call bounds how long a call takes.
 	call time.Duration
+	// lacks says whether an answer says that the server lacks the script (scriptClient).
+	lacks func(error) bool
 
 	// requests are the requests that no caller makes itself. The method stop waits for them.
 	requests sync.WaitGroup
@@ -57,12 +59,12 @@ type sharedCall struct {
 
 // newSharing returns nil for a client of several servers: a server that is slow or dead must not delay calls to
 // another.
-func newSharing(rdb redis.UniversalClient, call time.Duration) *sharing {
+func newSharing(rdb redis.UniversalClient, call time.Duration, lacks func(error) bool) *sharing {
 	client, ok := rdb.(*redis.Client)
 	if !ok {
 		return nil
 	}
-	h := &sharing{client: client, wait: shareWait, call: call}
+	h := &sharing{client: client, wait: shareWait, call: call, lacks: lacks}
 	h.late = time.AfterFunc(time.Hour, h.flush)
 	h.late.Stop()
 	return h
@@ -75,17 +77,19 @@ type once struct{ *redis.Cmd }
 // NoRetry implements redis.Cmder.
 func (once) NoRetry() bool { return true }
 
-// run calls a script, alone or together with other calls.
-func (h *sharing) run(ctx context.Context, sc *redis.Script, keys []string, args []any) (any, error) {
+// run makes a call: with its command, together with other calls, or alone.
+func (h *sharing) run(
+	ctx context.Context, cmd *redis.Cmd, alone func(context.Context) (any, error),
+) (any, error) {
 	began := time.Now()
 	h.mu.Lock()
 	if h.senders < sendersMax || h.stopped {
 		h.senders++
 		h.mu.Unlock()
 		defer h.sent()
-		return sc.Run(ctx, h.client, keys, args...).Result()
+		return alone(ctx)
 	}
-	c := &sharedCall{cmd: evalSha(ctx, sc, keys, args), answered: make(chan struct{})}
+	c := &sharedCall{cmd: cmd, answered: make(chan struct{})}
 	if h.waiting = append(h.waiting, c); len(h.waiting) == 1 {
 		h.late.Reset(h.wait)
 	}
@@ -101,12 +105,12 @@ func (h *sharing) run(ctx context.Context, sc *redis.Script, keys []string, args
 	}
 	v, err := c.cmd.Result()
 	var reply redis.Error
-	if err == nil || errors.As(err, &reply) && !passes(reply.Error()) && !redis.HasErrorPrefix(err, "NOSCRIPT") {
+	if err == nil || errors.As(err, &reply) && !passes(reply.Error()) && !h.lacks(err) {
 		return v, err
 	}
 	ctx, cancel := context.WithDeadline(ctx, began.Add(h.call))
 	defer cancel()
-	return sc.Run(ctx, h.client, keys, args...).Result()
+	return alone(ctx)
 }
 
 // forget drops a call whose caller no longer waits. It returns false if the call is under way.
@@ -119,15 +123,6 @@ func (h *sharing) forget(c *sharedCall) bool {
 	}
 	h.waiting = slices.Delete(h.waiting, at, at+1)
 	return true
-}
-
-func evalSha(ctx context.Context, sc *redis.Script, keys []string, args []any) *redis.Cmd {
-	words := make([]any, 0, 3+len(keys)+len(args))
-	words = append(words, "evalsha", sc.Hash(), len(keys))
-	for _, k := range keys {
-		words = append(words, k)
-	}
-	return redis.NewCmd(ctx, append(words, args...)...)
 }
 
 // stop makes each call go alone from now on. It returns when the calls that went together are answered.

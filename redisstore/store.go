@@ -85,7 +85,8 @@ type Options struct {
 
 // Store keeps the state in Redis. It is safe for concurrent use.
 type Store struct {
-	rdb redis.UniversalClient
+	rdb   redis.UniversalClient
+	calls *scriptClient
 	// sharing is nil if each call goes alone.
 	sharing *sharing
 	keys    keys
@@ -144,8 +145,11 @@ func New(rdb redis.UniversalClient, opts Options) *Store {
 	opts.Outage = cmp.Or(opts.Outage, &throttle.Outage{})
 	follows := opts.Outcomes != nil
 	opts.Outcomes = cmp.Or(opts.Outcomes, router.New())
+	calls := &scriptClient{rdb: rdb, log: opts.Logger}
+	calls.refused.Store(opts.Embedded)
 	s := &Store{
-		rdb: rdb, sharing: newSharing(rdb, opts.limits.call), opts: opts, draw: opts.Draw, catalog: cache.NewCatalog(),
+		rdb: rdb, calls: calls, sharing: newSharing(rdb, opts.limits.call, calls.lacks), opts: opts,
+		draw: opts.Draw, catalog: cache.NewCatalog(),
 		keys: keys{partitions: opts.Partitions}, refreshing: make(chan struct{}, 1), refreshNow: bell.New(),
 		endpoints: cache.NewEndpoints(), lookNow: bell.New(),
 		clearNow: bell.New(), seen: make([]atomic.Int64, opts.Partitions),
@@ -202,6 +206,7 @@ func (s *Store) Run(ctx context.Context) error {
 	loops.Go(func() { s.replicas.run(ctx) })
 	loops.Go(func() { s.hints.send(ctx) })
 	loops.Go(func() { s.hints.receive(ctx) })
+	loops.Go(func() { s.dropOthers(ctx) })
 	if s.log != nil {
 		loops.Go(func() { s.log.run(ctx) })
 		loops.Go(func() { s.log.runIndex(ctx) })

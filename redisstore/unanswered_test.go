@@ -3,7 +3,6 @@ package redisstore_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"testing"
 	"time"
 
@@ -21,10 +20,9 @@ type mute struct{ script string }
 func (*mute) DialHook(next redis.DialHook) redis.DialHook { return next }
 
 func (m *mute) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	names := redisstore.ScriptNames()
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		err := next(ctx, cmd)
-		if args := cmd.Args(); len(args) > 1 && m.script != "" && names[fmt.Sprint(args[1])] == m.script {
+		if m.script != "" && scriptOf(cmd) == m.script {
 			cmd.SetErr(context.DeadlineExceeded)
 			return context.DeadlineExceeded
 		}

@@ -2,8 +2,6 @@ package redisstore_test
 
 import (
 	"context"
-	"crypto/sha1"
-	"encoding/hex"
 	"fmt"
 	"strings"
 	"sync"
@@ -69,14 +67,10 @@ func (h *work) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 
 // scriptOf returns the name of the script that a command calls, "" if it calls none of ours.
 func scriptOf(cmd redis.Cmder) string {
-	switch cmd.Name() {
-	case "evalsha":
-		return redisstore.ScriptNames()[fmt.Sprint(cmd.Args()[1])]
-	case "eval":
-		sum := sha1.Sum([]byte(fmt.Sprint(cmd.Args()[1])))
-		return redisstore.ScriptNames()[hex.EncodeToString(sum[:])]
+	if len(cmd.Args()) < 2 {
+		return ""
 	}
-	return ""
+	return redisstore.ScriptCalled(cmd.Name(), fmt.Sprint(cmd.Args()[1]))
 }
 
 func (h *work) measure(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
@@ -90,7 +84,7 @@ func (h *work) measure(ctx context.Context, cmd redis.Cmder, next redis.ProcessH
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.most[name] = max(h.most[name], after.commands-before.commands)
-	if cmd.Name() == "evalsha" && err == nil { // the other one compiles it, which happens once
+	if cmd.Name() != "eval" && err == nil { // that one compiles it, which happens once
 		h.took[name] = max(h.took[name], after.scripts-before.scripts)
 	}
 	return err
@@ -111,8 +105,8 @@ func (h *work) spent(ctx context.Context, next redis.ProcessHook) (s spent) {
 			panic(err)
 		}
 		s.commands += calls
-		if name == "cmdstat_evalsha" {
-			s.scripts = time.Duration(usec) * time.Microsecond
+		if name == "cmdstat_evalsha" || name == "cmdstat_fcall" {
+			s.scripts += time.Duration(usec) * time.Microsecond
 		}
 	}
 	return s

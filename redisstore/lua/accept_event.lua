@@ -8,10 +8,10 @@ forget_expired(id)
 local status = redis.call('HGET', P .. 'event:' .. id, 'status')
 if status and status ~= 'expired' then
   count_in_stream(id, stream)
-  return unchanged('0')
+  return reply('0')
 end
-if is_removing(stream) then return unchanged('-1') end
+if is_removing(stream) then return reply('-1') end
 local there = redis.call('EXISTS', P .. 'c:' .. consumer) == 1
 local place = there and place_in_stream(consumer, stream) or ''
 keep_event(id, ARGV[A + 1], ARGV[A + 2], ARGV[A + 3], ARGV[A + 4], ARGV[A + 5], stream, there and consumer or '', place)
-return unchanged('1')
+return reply('1')

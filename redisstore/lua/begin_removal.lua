@@ -5,9 +5,9 @@ local stream, tail, kept = ARGV[A], ARGV[A + 2], tonumber(redis.call('ZSCORE', P
 local c = record(ARGV[A + 1])
 local brought = c and c.state == 'idle' and redis.call('HGET', P .. 'l:' .. c.id, stream) == tail and
   not redis.call('ZSCORE', P .. 'replays', c.id)
-if kept > 0 then return unchanged('0') end
-if tail == '' and kept < 0 then return unchanged('1') end -- it is gone since then
+if kept > 0 then return reply('0') end
+if tail == '' and kept < 0 then return reply('1') end -- it is gone since then
 local goes = tail == '' or brought
-if not goes and now < OUTBOX_REMOVAL - kept then return unchanged('0') end -- what was begun may still be under way
+if not goes and now < FSM.OUTBOX_REMOVAL - kept then return reply('0') end -- what was begun may still be under way
 redis.call('ZADD', P .. 'event_streams', goes and int(-now) or '0', stream)
-return unchanged(goes and '1' or '0')
+return reply(goes and '1' or '0')

@@ -3,11 +3,11 @@
 local id = ARGV[A]
 forget_expired(id)
 local status, by, at, delivered_at = unpack(redis.call('HMGET', P .. 'event:' .. id, 'status', 'consumer', 'at', 'delivered'))
-if status == 'cancelled' then return unchanged('1') end
-if status == 'expired' then return unchanged('0') end
+if status == 'cancelled' then return reply('1') end
+if status == 'expired' then return reply('0') end
 local under_way = status == 'delivering' and event_status(status, by, at, delivered_at) == 'delivering'
-if not status or under_way or delivered_at ~= '0' then return unchanged('0') end
+if not status or under_way or delivered_at ~= '0' then return reply('0') end
 redis.call('ZREM', P .. 'delayed', id)
 event_is(id, status, 'cancelled')
 expire_event(id)
-return unchanged('1')
+return reply('1')

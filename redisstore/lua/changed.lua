@@ -12,7 +12,7 @@ local function changed(version_key, changes_key, id, seen, drawn)
   local was = tonumber(redis.call('GET', version_key) or '0')
   local t = redis.call('TIME')
   local now = tonumber(t[1]) * 1000 + math.floor(tonumber(t[2]) / 1000)
-  local version = math.max(now * VERSIONS + drawn, math.max(was, seen) + 1 + drawn)
+  local version = math.max(now * FSM.VERSIONS + drawn, math.max(was, seen) + 1 + drawn)
   was, version = string.format('%.0f', was), string.format('%.0f', version)
   if redis.call('EXISTS', changes_key) == 0 then redis.call('ZADD', changes_key, was, was .. ' ') end
   redis.call('ZADD', changes_key, version, version .. ' ' .. id)

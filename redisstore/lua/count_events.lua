@@ -25,4 +25,4 @@ if ARGV[A] == '' then
   end
 end
 local last = #list == tonumber(ARGV[A + 1]) and list[#list] or ''
-return unchanged({ last, int(oldest), n.pending, n.delivering, n.retrying, n.delivered, n.dead_letter, n.cancelled })
+return reply({ last, int(oldest), n.pending, n.delivering, n.retrying, n.delivered, n.dead_letter, n.cancelled })

@@ -8,4 +8,4 @@ for hour = tonumber(ARGV[A]), tonumber(ARGV[A + 1]) do
     found[#found + 1] = counts
   end
 end
-return unchanged(found)
+return reply(found)

@@ -44,7 +44,7 @@ local function act(id)
     save(c)
     hidden[#hidden + 1] = c.primary
   elseif c.state == 'waking' and c.retired == 0 and is_away(c) then
-    c.due = now + math.min(GRACE, RETRY_CAP)
+    c.due = now + math.min(GRACE, FSM.RETRY_CAP)
     save(c)
   elseif c.state == 'waking' and c.retired == 0 then
     take_back(c)

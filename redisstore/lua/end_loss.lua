@@ -1,5 +1,5 @@
 -- Takes in that resumptions which a loss may have undone were made up for. ARGV[9] base of the epochs since that loss.
 -- Returns 1, or 0 if there is another loss since. O(1).
-if redis.call('HGET', P .. 'meta', 'unresumed') ~= ARGV[A] then return unchanged('0') end
+if redis.call('HGET', P .. 'meta', 'unresumed') ~= ARGV[A] then return reply('0') end
 redis.call('HDEL', P .. 'meta', 'unresumed')
-return unchanged('1')
+return reply('1')

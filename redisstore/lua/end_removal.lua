@@ -2,6 +2,6 @@
 -- of its name are new again. ARGV[9] the stream.
 -- Returns 1 if the removal is over, otherwise 0. O(log n).
 local since = -tonumber(redis.call('ZSCORE', P .. 'event_streams', ARGV[A]) or '0')
-if since <= 0 or now < since + OUTBOX_REMOVAL then return unchanged('0') end
+if since <= 0 or now < since + FSM.OUTBOX_REMOVAL then return reply('0') end
 redis.call('ZREM', P .. 'event_streams', ARGV[A])
-return unchanged('1')
+return reply('1')

@@ -39,9 +39,9 @@ local function endpoint()
   }
 end
 
-local function is_down(e) return e.failures >= DOWN_AFTER end
+local function is_down(e) return e.failures >= FSM.DOWN_AFTER end
 
-local function probe_pause(failed) return math.min(PROBE_PAUSE * 2 ^ failed, PROBE_PAUSE_MAX) end
+local function probe_pause(failed) return math.min(FSM.PROBE_PAUSE * 2 ^ failed, FSM.PROBE_PAUSE_MAX) end
 
 -- is_out says whether the probe of this slot is out.
 local function is_out(e, slot) return e.probing == 1 and e.next == slot end

@@ -5,4 +5,4 @@ for _, id in ipairs(ids) do
   found[#found + 1] = id
   found[#found + 1] = redis.call('HGET', P .. 'event:' .. id, 'event') or '{}'
 end
-return unchanged(found)
+return reply(found)

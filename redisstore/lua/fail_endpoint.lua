@@ -5,7 +5,7 @@
 -- It says yes if the endpoint is down since this failure. The wait holds for the origin, even if the subscription is
 -- gone. Nothing else happens if it is gone or the failure is no news. O(log changes + pauses that are over).
 local e, pause, probed, refused = endpoint(), tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
-local till, was_down, out = pause > 0 and now + math.min(pause, RETRY_AFTER_MAX) or 0, is_down(e), is_out(e, probed)
+local till, was_down, out = pause > 0 and now + math.min(pause, FSM.RETRY_AFTER_MAX) or 0, is_down(e), is_out(e, probed)
 local counts = refused == 0 and ARGV[10] == '0'
 if refused == 1 then till = 0 end
 local news = e.since == 0 or e.refused ~= refused or e.reason ~= ARGV[11] or till > e.pause
@@ -34,7 +34,7 @@ if not was_down then
   if is_down(e) then e.next = now + probe_pause(0) end
 end
 if out then
-  if probe_pause(e.probes) < PROBE_PAUSE_MAX then e.probes = e.probes + 1 end
+  if probe_pause(e.probes) < FSM.PROBE_PAUSE_MAX then e.probes = e.probes + 1 end
   e.probing, e.next = 0, now + probe_pause(e.probes)
 end
 return put_endpoint(e, is_down(e) and not was_down)

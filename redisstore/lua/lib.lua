@@ -1,6 +1,9 @@
--- This file begins every script of a partition (library.go). It has the arguments, the comparison of offsets, a
--- consumer's record, and the steps that transitions are made of. A function with the same name as one in fsm/spec
+-- This file is the library of the scripts of a partition (library.go). It has the arguments, the comparison of offsets,
+-- a consumer's record, and the steps that transitions are made of. A function with the same name as one in fsm/spec
 -- mirrors it line by line. fsm/spec/doc.go lists the twins.
+--
+-- A server with functions keeps the library, and the locals of this file with it. So each call begins with begin_call,
+-- which makes those anew that belong to one call.
 --
 -- KEYS[1]  the partition's prefix, such as "rv:{17}:". All keys of the partition begin with it, so they share its hash
 -- slot.
@@ -100,36 +103,63 @@
 --   `lease`  string  the replica that owns the partition.
 --   `n:<nonce>`  string  note of a call, for as long as it may be sent again because its reply was lost (note_call).
 --   For due.lua, it has what the call has handed out: consumers, each with the number of its attempt.
---
--- Redis makes every function anew for every call. Today that takes 4 to 11 µs of a call. Redis Functions would avoid
--- it, but Redis has them only from 7.0 on. So library.go leaves out functions that a script does not use. It puts
--- functions that only start_over uses into start_over, which is rarely called. And it puts all functions, and the
--- script, into one outer function. When Lua makes a function, it must search for each local of the enclosing function
--- that it uses. It need not search for the locals around that one.
-local P = KEYS[1]
-local now = tonumber(ARGV[1])
-local micros = now * 1000
-if now < 0 then
-  local t = redis.call('TIME')
-  micros = tonumber(t[1]) * 1000000 + tonumber(t[2])
-  now = math.floor(micros / 1000)
-end
--- These stay texts: arithmetic takes them for numbers, and only few scripts need them.
-local WAKING, LIVENESS, GRACE = ARGV[2], ARGV[3], ARGV[4]
-local GC, INCARNATION, NONCE, JITTER = ARGV[5], ARGV[6], ARGV[7], ARGV[8]
-local LASTING = INCARNATION == '?'
+
+-- The arguments of the call, and the time.
+local P, now, micros
+local WAKING, LIVENESS, GRACE, GC, INCARNATION, NONCE, JITTER, LASTING, SEEN, UNTRACED
 local A = 9
-local SEEN = tonumber(table.remove(ARGV))
-local UNTRACED = table.remove(ARGV) == '1'
 
 -- What the caller of the script has to do (fsm.Outcome).
-local deliveries, idle, hidden, gone, ended, left, quarantined = {}, {}, {}, {}, {}, {}, {}
+local deliveries, idle, hidden, gone, ended, left, quarantined
+
+-- touched is true once this call has begun a wake, made or removed a consumer, or noted a tail: other replicas act on
+-- these. The watermark then rises. So a caller that has seen the watermark knows when it is lost. Other changes come
+-- again with their deadline, or are delivered again.
+local touched, mark, lost
+
+-- What the call has read of the partition (meta, fence, restarts).
+local meta_read, fenced, restarted
+
+-- tails are the tails that were read or set. For streams that were read, closed has the tail at which each was seen
+-- closed. old_tails are the old tails of streams that this call has found to be gone.
+local tails, closed, old_tails
+
+-- links_read is how many links the call has read (can_read).
+local links_read
+
+-- begun are the consumers whose wakes this run of the call has begun.
+local begun
+
+-- The texts of numbers (int).
+local TEXTS
+
+local function begin_call(keys, args)
+  P, now = keys[1], tonumber(args[1])
+  micros = now * 1000
+  if now < 0 then
+    local t = redis.call('TIME')
+    micros = tonumber(t[1]) * 1000000 + tonumber(t[2])
+    now = math.floor(micros / 1000)
+  end
+  -- These stay texts: arithmetic takes them for numbers, and only few scripts need them.
+  WAKING, LIVENESS, GRACE = args[2], args[3], args[4]
+  GC, INCARNATION, NONCE, JITTER = args[5], args[6], args[7], args[8]
+  LASTING = INCARNATION == '?'
+  SEEN = tonumber(table.remove(args))
+  UNTRACED = table.remove(args) == '1'
+  deliveries, idle, hidden, gone, ended, left, quarantined = {}, {}, {}, {}, {}, {}, {}
+  touched, mark, lost = false, SEEN, false
+  meta_read, fenced, restarted = nil, nil, nil
+  tails, closed, old_tails = {}, {}, nil
+  links_read, begun = 0, {}
+  TEXTS = { [0] = '0', '1' }
+end
 
 -- int writes a whole number as text: tostring() would write large ones as 1.79e+15. Redis takes numbers as they are, in
 -- calls and in replies. But in a call, a number costs Redis more than int does. A script writes the same time or epoch
 -- several times, so int keeps the texts of large numbers. It does not keep texts of small numbers: the Lua of the
 -- embedded Redis makes a table as long as its largest small index. NUMBERS is the reverse of TEXTS, for what is read.
-local TEXTS, NUMBERS = { [0] = '0', '1' }, { ['0'] = 0, ['1'] = 1 }
+local NUMBERS = { ['0'] = 0, ['1'] = 1 }
 local function int(n)
   local text = TEXTS[n]
   if not text then
@@ -175,9 +205,9 @@ end
 
 local function retry_delay(n)
   if n < 1 then n = 1 end
-  local base, span = RETRY_SLOW, RETRY_SLOW_JITTER
-  if n <= RETRY_SLOW_AFTER then base, span = math.min(RETRY_BASE * 2 ^ n, RETRY_CAP), RETRY_JITTER end
-  return math.floor(base + span * JITTER / JITTER_SPAN)
+  local base, span = FSM.RETRY_SLOW, FSM.RETRY_SLOW_JITTER
+  if n <= FSM.RETRY_SLOW_AFTER then base, span = math.min(FSM.RETRY_BASE * 2 ^ n, FSM.RETRY_CAP), FSM.RETRY_JITTER end
+  return math.floor(base + span * JITTER / FSM.JITTER_SPAN)
 end
 
 -- incarnation is the server's run_id, which changes with a restart or a promotion. It is "-" if the server does not
@@ -205,13 +235,7 @@ end
 -- longer than a lease and a restart take. A caller that remembers nothing has no other sign.
 local ABANDONED = 60000
 
--- touched is true once this call has begun a wake, made or removed a consumer, or noted a tail: other replicas act on
--- these. The watermark then rises. So a caller that has seen the watermark knows when it is lost. Other changes come
--- again with their deadline, or are delivered again.
-local touched, mark, lost = false, SEEN, false
-
 -- meta reads the fields of the partition's meta that most calls need.
-local meta_read
 local function meta()
   if not meta_read then meta_read = redis.call('HMGET', P .. 'meta', 'life', 'base', 'mark', 'restarts') end
   return meta_read
@@ -221,7 +245,6 @@ end
 -- its latest changes. There are three signs. The server has another incarnation, or the watermark is lower than what
 -- the caller has seen. Or no replica is left that has seen the watermark. Then `unresumed` is that base, until the owner
 -- has made up for resumptions that may be lost.
-local fenced
 local function fence()
   if fenced then return fenced end
   local recorded, base = meta()[1], tonumber(meta()[2] or '0')
@@ -230,7 +253,7 @@ local function fence()
   mark = tonumber(meta()[3] or '0')
   lost = lost or SEEN > mark or at and now - at > ABANDONED
   if lost or incarnation() ~= recorded then
-    if lost or recorded or LASTING then base = math.max(base + LEAST_EPOCHS, now * EPOCHS) end
+    if lost or recorded or LASTING then base = math.max(base + FSM.LEAST_EPOCHS, now * FSM.EPOCHS) end
     -- The other callers have seen less than this one, or little more. They must not all find the same loss.
     mark = lost and math.max(mark, seen) + 1000000 or math.max(mark, 1)
     redis.call('HSET', P .. 'meta', 'life', incarnation(), 'base', base, 'mark', mark, 'at', now)
@@ -252,9 +275,6 @@ local function watermark()
   return mark
 end
 
--- tails are the tails that were read or set. For streams that were read, closed has the tail at which each was seen
--- closed.
-local tails, closed = {}, {}
 local function tail_of(path)
   if not tails[path] then
     local noted = redis.call('HMGET', P .. 's:' .. path, 't', 'closed')
@@ -281,8 +301,6 @@ local function set_noted(path, tail, ends)
   tails[path], closed[path] = tail, ends and tail
 end
 
--- old_tails are the old tails of streams that this call has found to be gone.
-local old_tails
 local function note_old_tail(path) old_tails = { [path] = tail_of(path) } end
 
 local function forget_tail(path)
@@ -351,7 +369,7 @@ local function removed_stamp() return tonumber(redis.call('HGET', P .. 'meta', '
 -- changes (fsm.Stream.Lost). Versions are times (changed.lua), and so are the fences of the server's incarnations.
 local function lost_version()
   local base = fence()
-  return base > 0 and (math.floor(base / EPOCHS) + CLOCK_SKEW) * VERSIONS or 0
+  return base > 0 and (math.floor(base / FSM.EPOCHS) + FSM.CLOCK_SKEW) * FSM.VERSIONS or 0
 end
 
 -- stream_of reads a stream's record (fsm.Stream), or returns nil if there is none. The record is stored as
@@ -417,7 +435,6 @@ end
 
 -- restarts counts the partition's streams that were made anew or deleted while they had too many consumers for one
 -- script.
-local restarted
 local function restarts()
   if not restarted then
     restarted = tonumber(meta_read and meta_read[4] or not meta_read and redis.call('HGET', P .. 'meta', 'restarts') or '0')
@@ -442,7 +459,6 @@ local function is_former(path, seen) return tonumber(redis.call('HGET', P .. 's:
 -- LINKS_READ is how many links a script reads before it leaves its other consumers to the next call. A consumer has at
 -- most REVEILLE_MAX_STREAMS_PER_CONSUMER links. To read and change that many takes some 3 ms.
 local LINKS_READ = 1000
-local links_read = 0
 
 -- size_of returns how many items a set or a hash has, 0 if it has another type.
 local function size_of(command, key)
@@ -486,16 +502,24 @@ local function is_of_record(why)
   return false
 end
 
--- apart calls f for one of several consumers, so that an error with this one harms no other. If f fails, the wakes that
--- it has asked for are dropped, because they are not stored.
-local function apart(f, id, ...)
-  local asked = #deliveries
+-- look calls f for one of several consumers, so that an error with this one harms no other. It returns whether that went
+-- well, and what f returned, or why it failed. A script that only reads leaves it at that.
+local function look(f, id, ...)
   local ok, result = pcall(f, id, ...)
-  if ok then return result end
+  if ok then return true, result end
   local why = type(result) == 'table' and result.err or tostring(result)
   if not is_of_record(why) then error(result, 0) end
+  return false, why
+end
+
+-- apart is look, but puts the consumer in quarantine if f fails. The wakes that f has asked for are dropped then,
+-- because they are not stored.
+local function apart(f, id, ...)
+  local asked = #deliveries
+  local ok, result = look(f, id, ...)
+  if ok then return result end
   for i = #deliveries, asked + 1, -1 do deliveries[i] = nil end
-  quarantine(id, why)
+  quarantine(id, result)
 end
 
 -- visit calls f with a batch of the consumers in a set. It returns the cursor for the next call, "0" if there is none.
@@ -744,14 +768,12 @@ end
 -- new_wake_id returns the id of a wake that this call begins.
 local function new_wake_id(c) return 'w_' .. string.sub(redis.sha1hex(NONCE .. c.id), 1, 20) end
 
--- begun are the consumers whose wakes this run of the call has begun.
-local begun = {}
 local function begin(c)
   touched = true
   begun[c.id] = true
   local base = fence()
   -- A server that does not tell its incarnation may have lost what another caller has seen. So epochs follow its clock.
-  if incarnation() == '-' then base = math.max(base, now * EPOCHS) end
+  if incarnation() == '-' then base = math.max(base, now * FSM.EPOCHS) end
   c.epoch = math.max(c.epoch, base) + 1
   c.wake = new_wake_id(c)
   c.moved, c.attempt, c.handed, c.sent = 0, 0, 0, 0
@@ -890,8 +912,8 @@ local function wake_if_pending(c, has_work)
   uncount(c, c.failing) -- rest_idle takes back what counted before
   begin(c)
   if c.retired == 1 then return end -- only a resumption ends that
-  if c.stalled >= STALL_LIMIT then
-    c.due = now + retry_delay(c.stalled - STALL_LIMIT + 1)
+  if c.stalled >= FSM.STALL_LIMIT then
+    c.due = now + retry_delay(c.stalled - FSM.STALL_LIMIT + 1)
   else
     hand_out(c)
   end
@@ -1225,8 +1247,8 @@ end
 -- delay_of returns how long a consumer waits after failed attempt n, by the delays of its profile.
 local function delay_of(delays, n)
   local d = delays[math.min(math.max(n, 1), #delays)]
-  local least, span = d * (100 - RETRY_VARIANCE) / 100, d * 2 * RETRY_VARIANCE / 100
-  return math.floor(least + span * JITTER / JITTER_SPAN)
+  local least, span = d * (100 - FSM.RETRY_VARIANCE) / 100, d * 2 * FSM.RETRY_VARIANCE / 100
+  return math.floor(least + span * JITTER / FSM.JITTER_SPAN)
 end
 
 -- place_in_stream returns where a consumer stands in its stream (fsm.Consumer.Place).
@@ -1261,10 +1283,10 @@ local function forget_expired(id)
   if counted then redis.call('ZINCRBY', P .. 'event_streams', -1, stream) end
   redis.call('ZREM', events_of(status), placed)
   redis.call('ZREM', P .. 'events:open', placed) -- a version without lists may have delivered it
-  local left = begins_at(placed, begins) + OUTBOX_RETENTION - now
+  local left = begins_at(placed, begins) + FSM.OUTBOX_RETENTION - now
   if left > 0 then
     redis.call('HSET', key, 'status', 'expired', 'placed', placed, 'delivered', delivered_at, 'deliver_at', begins or '0')
-    redis.call('PEXPIRE', key, int(math.max(left, OUTBOX_RETENTION)))
+    redis.call('PEXPIRE', key, int(math.max(left, FSM.OUTBOX_RETENTION)))
   end
   return true
 end
@@ -1273,9 +1295,9 @@ end
 local function count_event(what, provider)
   local key = P .. 'hour:' .. int(math.floor(now / 3600000))
   local counts = redis.call('HLEN', key)
-  if counts >= MAX_OUTBOX_COUNTS and redis.call('HEXISTS', key, what .. ' ' .. provider) == 0 then provider = '(other)' end
+  if counts >= FSM.MAX_OUTBOX_COUNTS and redis.call('HEXISTS', key, what .. ' ' .. provider) == 0 then provider = '(other)' end
   redis.call('HINCRBY', key, what .. ' ' .. provider, 1)
-  if counts == 0 then redis.call('PEXPIRE', key, OUTBOX_COUNTED) end
+  if counts == 0 then redis.call('PEXPIRE', key, FSM.OUTBOX_COUNTED) end
 end
 
 -- event_bucket is fsm.TimeBucket.
@@ -1313,7 +1335,7 @@ end
 
 -- expire_event has an event go once its time is over. Without a field, the event is of a version that kept all alike.
 local function expire_event(id)
-  local keep = redis.call('HGET', P .. 'event:' .. id, 'keep') or OUTBOX_RETENTION
+  local keep = redis.call('HGET', P .. 'event:' .. id, 'keep') or FSM.OUTBOX_RETENTION
   redis.call('ZADD', P .. 'expire', int(now + tonumber(keep)), id)
 end
 
@@ -1335,7 +1357,7 @@ end
 local function tried(tries, code, why)
   tries = (tries or '') .. int(now) .. ' ' .. code .. ' ' .. string.gsub(why, '\n', ' ') .. '\n'
   local _, n = string.gsub(tries, '\n', '')
-  return n > MAX_OUTBOX_TRIES and string.match(tries, '\n(.*)$') or tries
+  return n > FSM.MAX_OUTBOX_TRIES and string.match(tries, '\n(.*)$') or tries
 end
 
 -- event_failed notes why an attempt to send an event has failed, and the consumer that brings the event from now on.
@@ -1378,7 +1400,7 @@ end
 -- profile never gives the consumer up. A nudged attempt does not count: the next one is due as it was before.
 -- from is when the failure begins to count, which may lie ahead; nil is now.
 local function failed(c, retry_after, retired, why, profile, span, from)
-  local began_at, wait = c.due - patience(c), math.min(retry_after, RETRY_AFTER_MAX)
+  local began_at, wait = c.due - patience(c), math.min(retry_after, FSM.RETRY_AFTER_MAX)
   local nudged, probed = nudged_of(c)
   put_profile(c, profile)
   if nudged > 0 then set_nudged(c, 0) end
@@ -1416,8 +1438,8 @@ local function steps_aside(c, profile, to, within)
   local l = links(c)[c.primary]
   to = behind(c, to, within)
   return l and moves(l, within) and moves(l, to) and not after(to, l.tail) and
-    redis.call('SCARD', P .. 'x:' .. c.id) < MAX_ASIDES and
-    tonumber(redis.call('HGET', P .. 'asides', c.gen) or '0') < MAX_SUBSCRIPTION_ASIDES
+    redis.call('SCARD', P .. 'x:' .. c.id) < FSM.MAX_ASIDES and
+    tonumber(redis.call('HGET', P .. 'asides', c.gen) or '0') < FSM.MAX_SUBSCRIPTION_ASIDES
 end
 
 -- step_aside makes the aside that goes on with a failed attempt, and returns its id. The consumer goes on behind its
@@ -1566,7 +1588,5 @@ local function or_nil(list) return #list > 0 and list end
 
 local function outcome() return { or_nil(deliveries), or_nil(idle), or_nil(hidden), or_nil(gone), or_nil(ended), or_nil(left), or_nil(quarantined) } end
 
--- reply returns the reply of a script: its own, and the watermark. Function unchanged is for scripts that change
--- nothing on which other replicas act.
+-- reply returns the reply of a script: its own, and the watermark.
 local function reply(own) return { own, watermark() } end
-local function unchanged(own) return { own, mark } end

@@ -8,4 +8,4 @@ for i = A + 3, #ARGV do
     found[#found + 1] = place
   end
 end
-return unchanged(found)
+return reply(found)

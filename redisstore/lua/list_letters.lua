@@ -9,4 +9,4 @@ in_chunks(letters_of(ARGV[A], ARGV[A + 1], ARGV[A + 2], ARGV[A + 3]), function(.
     list[#list + 1] = kept[i] or ''
   end
 end)
-return unchanged(list)
+return reply(list)

@@ -16,4 +16,4 @@ if c and c.state == 'waking' and c.handed == tonumber(ARGV[A + 3]) and c.hidden 
     save(c)
   end
 end
-return unchanged(outcome())
+return reply(outcome())

@@ -19,4 +19,4 @@ for i = A + 1, #ARGV do
   for k = 1, 5 do r[13 + k] = of[k] end
   found[#found + 1] = r[1] and (r[13] == '0' or tonumber(r[13]) > now) and r or {}
 end
-return unchanged(found)
+return reply(found)

@@ -22,4 +22,4 @@ local next_cursor = visit(P .. 'b:' .. ARGV[A] .. ':' .. ARGV[A + 1], ARGV[A + 3
   c.due = now
   save(c)
 end)
-return unchanged({ next_cursor, outcome() })
+return reply({ next_cursor, outcome() })

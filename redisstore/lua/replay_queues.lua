@@ -19,6 +19,6 @@ local function show(id)
   }
 end
 for _, id in ipairs(redis.call('ZRANGEBYLEX', P .. 'replays', from, sub ~= '' and '(' .. sub .. ';' or '+', 'LIMIT', 0, ARGV[A + 2])) do
-  apart(show, id)
+  look(show, id)
 end
-return unchanged(list)
+return reply(list)

@@ -10,7 +10,7 @@ local spans = redis.call('HGETALL', P .. 'rs:' .. c.id)
 for i = 1, #spans, 2 do
   if spans[i + 1] == span then return reply({ spans[i], outcome() }) end
 end
-if #spans / 2 >= MAX_REPLAY_SPANS then return reply({ -1, outcome() }) end
+if #spans / 2 >= FSM.MAX_REPLAY_SPANS then return reply({ -1, outcome() }) end
 local n = int(next_stamp())
 redis.call('HSET', P .. 'rs:' .. c.id, n, span)
 queue(c, n)

@@ -56,4 +56,4 @@ if lapsed or till == 0 then
 end
 local live, since = redis.call('ZRANGE', KEYS[1], 0, -1), {}
 for i, replica in ipairs(live) do since[i] = tonumber(redis.call('HGET', KEYS[4], replica) or '0') end
-return { now, live, unnoted > 0 and (unnoted + CLOCK_SKEW) * VERSIONS or 0, redis.call('ZRANGE', KEYS[3], 0, -1), since }
+return { now, live, unnoted > 0 and (unnoted + FSM.CLOCK_SKEW) * FSM.VERSIONS or 0, redis.call('ZRANGE', KEYS[3], 0, -1), since }

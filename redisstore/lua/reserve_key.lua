@@ -5,7 +5,7 @@
 -- before, otherwise 0 }. O(1).
 local key = P .. 'key:' .. ARGV[A]
 local id, asked = unpack(redis.call('HMGET', key, 'id', 'asked'))
-if id then return unchanged({ id, asked, '0' }) end
+if id then return reply({ id, asked, '0' }) end
 redis.call('HSET', key, 'id', ARGV[A + 1], 'asked', ARGV[A + 2])
 redis.call('PEXPIRE', key, ARGV[A + 3])
-return unchanged({ ARGV[A + 1], ARGV[A + 2], '1' })
+return reply({ ARGV[A + 1], ARGV[A + 2], '1' })

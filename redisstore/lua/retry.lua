@@ -11,4 +11,4 @@ local next_cursor = visit(P .. 'b:' .. ARGV[A] .. ':' .. ARGV[A + 1], ARGV[A + 2
   set_nudged(c, 0)
   save(c)
 end)
-return unchanged({ next_cursor, retried })
+return reply({ next_cursor, retried })

@@ -2,8 +2,8 @@
 -- ARGV[9] consumer  ARGV[10] epoch  ARGV[11] wake id.
 -- Returns 1 if an attempt has waited, otherwise 0, for example if the wake is over. O(1).
 local c = current(record, ARGV[A], ARGV[A + 1], ARGV[A + 2])
-if not c or not waits(c) then return unchanged(0) end
+if not c or not waits(c) then return reply(0) end
 c.due = now
 set_nudged(c, 0)
 save(c)
-return unchanged(1)
+return reply(1)

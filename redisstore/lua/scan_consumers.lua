@@ -3,7 +3,7 @@
 -- Returns { next cursor, { { consumer, field, value, … }, … } }. A consumer in quarantine has one field only,
 -- quarantined: why it is there. O(batch).
 local sub, gen = ARGV[A], ARGV[A + 1]
-if is_dead(gen) then return unchanged({ '0', {} }) end
+if is_dead(gen) then return reply({ '0', {} }) end
 local scan = batch('SSCAN', P .. 'b:' .. sub .. ':' .. gen, ARGV[A + 2], ARGV[A + 3])
 local found = {}
 local any = redis.call('EXISTS', P .. 'quarantined') == 1
@@ -17,4 +17,4 @@ for _, id in ipairs(scan[2]) do
     found[#found + 1] = raw
   end
 end
-return unchanged({ scan[1], found })
+return reply({ scan[1], found })

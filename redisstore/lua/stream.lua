@@ -1,4 +1,4 @@
 -- Reads a stream's record.
 -- ARGV[9] path.
 -- Returns the record (lib.lua, stream_of). O(1).
-return unchanged(stream_reply(ARGV[A]))
+return reply(stream_reply(ARGV[A]))

@@ -1,7 +1,7 @@
 -- Takes in that the registry stream reports a deletion.
 -- ARGV[9] path.
 -- Returns 1 if the deletion was dealt with when it was made (deleted.lua), otherwise 0. O(1).
-if carried_out() then return unchanged(1) end
+if carried_out() then return reply(1) end
 local key = P .. 'd:' .. ARGV[A]
 local expected = tonumber(redis.call('GET', key) or '0')
 if expected <= 0 then
@@ -9,8 +9,8 @@ if expected <= 0 then
   -- does not report it again.
   redis.call('DECR', key)
   redis.call('PEXPIRE', key, 60000)
-  return unchanged(0)
+  return reply(0)
 end
 note_call()
 if expected == 1 then redis.call('DEL', key) else redis.call('DECR', key) end
-return unchanged(1)
+return reply(1)

@@ -86,7 +86,7 @@ while at <= #COUNTED_LISTS and left > 0 do
   end
   for i = 1, n do
     local list, since = COUNTED_LISTS[at], found[2 * i]
-    apart(function(id) count(list, id, since) end, found[2 * i - 1])
+    look(function(id) count(list, id, since) end, found[2 * i - 1])
   end
   if more then break end
   at, from, to, left = at + 1, nil, nil, left - n
@@ -101,4 +101,4 @@ for _, t in pairs(tallies) do
     }
   end
 end
-return unchanged({ at > #COUNTED_LISTS and '0' or to and at .. ' ' .. from .. ' ' .. to or tostring(at), counted })
+return reply({ at > #COUNTED_LISTS and '0' or to and at .. ' ' .. from .. ' ' .. to or tostring(at), counted })

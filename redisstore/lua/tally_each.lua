@@ -41,11 +41,11 @@ for i = A, #ARGV, 4 do
     for _, n in ipairs(has_asides and redis.call('HMGET', P .. 'asides', gen, gen .. ':replays') or {}) do asides = asides + tonumber(n or '0') end
     local ids = most >= all and redis.call('SMEMBERS', set) or most > 0 and redis.call('SSCAN', set, '0', 'COUNT', int(most))[2] or {}
     local looked = math.min(#ids, most)
-    for n = 1, looked do apart(count, ids[n], t, gen) end
+    for n = 1, looked do look(count, ids[n], t, gen) end
     counted[#counted + 1] = {
       tonumber(ARGV[i]), all - asides, asides, t.waking, t.live, t.given_up, t.pending, t.failing, t.retired, t.hidden, int(t.since), t.why,
       int(t.woke), looked < all and 1 or 0,
     }
   end
 end
-return unchanged(counted)
+return reply(counted)

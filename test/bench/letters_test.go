@@ -312,12 +312,12 @@ func (k *deadOnes) slow() (busiest string, calls samples, longest time.Duration,
 	logged, err := k.rdb.SlowLogGet(k.ctx, -1).Result()
 	k.check(err)
 	k.check(k.rdb.SlowLogReset(k.ctx).Err()) // it takes memory
-	all, names := map[string]samples{}, redisstore.ScriptNames()
+	all := map[string]samples{}
 	for _, l := range logged {
-		if len(l.Args) < 2 || !strings.EqualFold(l.Args[0], "EVALSHA") {
+		if len(l.Args) < 2 || strings.EqualFold(l.Args[0], "EVAL") {
 			continue // a script's first call compiles it
 		}
-		name := names[l.Args[1]]
+		name := redisstore.ScriptCalled(l.Args[0], l.Args[1])
 		if !strings.Contains(name, "letter") && name != "deliver" {
 			continue
 		}

@@ -31,7 +31,6 @@ func roundTrips(b *bench) {
 		{"full", gateway, true},
 	} {
 		b.in(k.s, 1, func(w *world) {
-			names := redisstore.ScriptNames()
 			var idle, busy tally
 			var end func() tally
 			began := time.Now()
@@ -50,7 +49,7 @@ func roundTrips(b *bench) {
 			busy, took := end(), time.Since(began)
 			b.lose(k.s, m.lost, k.name)
 			each := busy.less(idle, took.Seconds()).per(float64(len(m.turns)))
-			t.row(k.name, k.s, each.sum(), each.reads, each.which(names), idle.sum())
+			t.row(k.name, k.s, each.sum(), each.reads, each.which(), idle.sum())
 			if !k.callbacks {
 				b.aim("Redis commands per synchronous-done cycle, "+string(k.s), each.sum(), "≤", 3, "")
 			}
@@ -58,7 +57,7 @@ func roundTrips(b *bench) {
 	}
 }
 
-// tally is how often clients used a command, or a script by its hash.
+// tally is how often clients used a command, or a script.
 type tally struct {
 	commands map[string]float64
 	reads    float64
@@ -88,17 +87,13 @@ func (t tally) sum() (sum float64) {
 }
 
 // which lists what counts, the most frequent first.
-func (t tally) which(names map[string]string) string {
+func (t tally) which() string {
 	type use struct {
 		name  string
 		times float64
 	}
 	var list []use
-	for c, times := range t.commands {
-		name := names[c]
-		if name == "" {
-			name = c
-		}
+	for name, times := range t.commands {
 		if times >= 0.02 {
 			list = append(list, use{name, times})
 		}
@@ -144,7 +139,7 @@ func (w *world) count() (stop func() tally) {
 	}
 }
 
-// clientsCommand is what a line of MONITOR says that a client did: a command, or the hash of a script; empty if it was
+// clientsCommand is what a line of MONITOR says that a client did: a command, or a script; empty if it was
 // a script's doing or our own.
 func clientsCommand(line string) string {
 	_, rest, found := strings.Cut(line, "[")
@@ -154,9 +149,12 @@ func clientsCommand(line string) string {
 	}
 	words := strings.SplitN(strings.TrimSpace(rest), " ", 3)
 	command := strings.ToUpper(strings.Trim(words[0], `"`))
+	if len(words) > 1 {
+		if script := redisstore.ScriptCalled(command, strings.Trim(words[1], `"`)); script != "" {
+			return script
+		}
+	}
 	switch {
-	case command == "EVALSHA" && len(words) > 1:
-		return strings.Trim(words[1], `"`)
 	case command == "INFO", command == "MONITOR", command == "HELLO", command == "CLIENT":
 		return ""
 	}

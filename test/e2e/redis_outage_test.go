@@ -289,7 +289,9 @@ func TestScriptFlushChangesNothing(t *testing.T) {
 	at := f.wakesOnAppend(path, e.gateway.Create(path))
 	flush := func() {
 		for _, server := range e.redis.servers {
-			if err := server.Client().ScriptFlush(t.Context()).Err(); err != nil {
+			if err := errors.Join(
+				server.Client().ScriptFlush(t.Context()).Err(), server.Client().FunctionFlush(t.Context()).Err(),
+			); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -29,7 +28,7 @@ const huntedHistories, hastyHistories, soundHistories = 4000, 1, 40
 var brokenPushes = []harness.BrokenScript{
 	{
 		Name: "the delays of a profile are not varied", File: "redisstore/lua/lib.lua",
-		Old: "return math.floor(least + span * JITTER / JITTER_SPAN)", New: "return d",
+		Old: "return math.floor(least + span * JITTER / FSM.JITTER_SPAN)", New: "return d",
 	},
 	{
 		Name: "failures give up a consumer that lasts", File: "redisstore/lua/lib.lua",
@@ -361,9 +360,8 @@ func hunt(
 
 const libraryFile = "redisstore/lua/lib.lua"
 
-var functionHead = regexp.MustCompile(`(?m)^local function (\w+)`)
-
-// breaker stands between the store and Redis and puts other scripts in the place of those that are sent.
+// breaker stands between the store and Redis and puts other scripts in the place of those that are sent. It refuses
+// functions, so that each script is sent.
 type breaker struct {
 	t       *testing.T
 	library string
@@ -387,11 +385,7 @@ func newBreaker(t *testing.T, b harness.BrokenScript) *breaker {
 // compile fails if the broken script is none.
 func (b *breaker) compile(rdb *redis.Client) {
 	b.t.Helper()
-	var functions []string
-	for _, head := range functionHead.FindAllStringSubmatch(b.library, -1) {
-		functions = append(functions, head[1])
-	}
-	script := "return #{ " + strings.Join(functions, ", ") + " }\n"
+	script := ""
 	if b.patch.File != libraryFile {
 		script = b.patched(b.patch.File, luaFile(b.t, strings.TrimSuffix(filepath.Base(b.patch.File), ".lua")))
 	}
@@ -416,13 +410,12 @@ func luaFile(t *testing.T, name string) string {
 
 // broken returns what takes the place of a script.
 func (b *breaker) broken(text string) string {
-	name := redisstore.ScriptNames()[hashOf(text)]
+	name := redisstore.ScriptCalled("eval", text)
 	if name == "" {
 		b.t.Errorf("no script of the store: %.100s", text)
 	}
 	file := "redisstore/lua/" + name + ".lua"
-	first, _, _ := strings.Cut(b.library, "\n")
-	if head, _, _ := strings.Cut(text, "\n"); strings.HasSuffix(head, first) {
+	if strings.Contains(text, b.library) {
 		return redisstore.Link(b.patched(libraryFile, b.library), b.patched(file, luaFile(b.t, name)))
 	}
 	return b.patched(file, text)
@@ -435,9 +428,12 @@ func (b *breaker) patched(file, text string) string {
 	return strings.Replace(text, b.patch.Old, b.patch.New, 1)
 }
 
-func (b *breaker) change(cmd redis.Cmder) {
+func (b *breaker) change(cmd redis.Cmder) error {
 	args := cmd.Args()
 	switch cmd.Name() {
+	case "fcall":
+		cmd.SetErr(noFunctions)
+		return noFunctions
 	case "eval":
 		text := fmt.Sprint(args[1])
 		instead := b.broken(text)
@@ -448,7 +444,18 @@ func (b *breaker) change(cmd redis.Cmder) {
 			args[1] = hash
 		}
 	}
+	return nil
 }
+
+// refusal is an answer of Redis.
+type refusal string
+
+func (r refusal) Error() string { return string(r) }
+
+// RedisError implements redis.Error.
+func (refusal) RedisError() {}
+
+const noFunctions = refusal("ERR unknown command 'fcall'")
 
 // hashOf is what Redis calls a script.
 func hashOf(text string) string {
@@ -460,16 +467,24 @@ func (*breaker) DialHook(next redis.DialHook) redis.DialHook { return next }
 
 func (b *breaker) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		b.change(cmd)
+		if err := b.change(cmd); err != nil {
+			return err
+		}
 		return next(ctx, cmd)
 	}
 }
 
 func (b *breaker) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
+		var sent []redis.Cmder
 		for _, cmd := range cmds {
-			b.change(cmd)
+			if b.change(cmd) == nil {
+				sent = append(sent, cmd)
+			}
 		}
-		return next(ctx, cmds)
+		if len(sent) == 0 {
+			return noFunctions
+		}
+		return next(ctx, sent)
 	}
 }

@@ -41,12 +41,12 @@ var brokenOutbox = []harness.BrokenScript{
 	},
 	{
 		Name: "what has expired early is new", File: "redisstore/lua/take_event.lua",
-		Old: "if ARGV[A + 6] <= placed and (not replays or delivered_at == '0') then return unchanged('0') end",
+		Old: "if ARGV[A + 6] <= placed and (not replays or delivered_at == '0') then return reply('0') end",
 		New: "",
 	},
 	{
 		Name: "all events are kept alike", File: "redisstore/lua/lib.lua",
-		Old: "redis.call('HGET', P .. 'event:' .. id, 'keep') or OUTBOX_RETENTION", New: "OUTBOX_RETENTION",
+		Old: "redis.call('HGET', P .. 'event:' .. id, 'keep') or FSM.OUTBOX_RETENTION", New: "FSM.OUTBOX_RETENTION",
 	},
 	{
 		Name: "what is cancelled is sent", File: "redisstore/lua/take_event.lua",
@@ -106,7 +106,7 @@ var brokenOutbox = []harness.BrokenScript{
 	},
 	{
 		Name: "an event is new in a stream that is being removed", File: "redisstore/lua/take_event.lua",
-		Old: "  if is_removing(ARGV[A + 10]) then return unchanged('0') end\n", New: "",
+		Old: "  if is_removing(ARGV[A + 10]) then return reply('0') end\n", New: "",
 	},
 	{
 		Name: "what has expired keeps its stream", File: "redisstore/lua/lib.lua",
@@ -114,7 +114,7 @@ var brokenOutbox = []harness.BrokenScript{
 	},
 	{
 		Name: "a removal is over at once", File: "redisstore/lua/end_removal.lua",
-		Old: "or now < since + OUTBOX_REMOVAL", New: "",
+		Old: "or now < since + FSM.OUTBOX_REMOVAL", New: "",
 	},
 	{
 		Name: "a stream is removed that has events to replay", File: "redisstore/lua/begin_removal.lua",

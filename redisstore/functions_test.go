@@ -1,0 +1,169 @@
+package redisstore_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
+	"reveille/fsm"
+	"reveille/redisstore"
+	"reveille/test/harness"
+)
+
+// commandCalls is how often a server has carried out a command that no client before this test has sent.
+func commandCalls(t *testing.T, server *harness.Redis, command string) string {
+	t.Helper()
+	info := must[string](t)(server.Client().Info(t.Context(), "commandstats").Result())
+	_, rest, _ := strings.Cut(info, "cmdstat_"+command+":calls=")
+	calls, _, _ := strings.Cut(rest, ",")
+	return calls
+}
+
+// TestAServerThatTakesNoFunctionsGetsEachScript holds that any server works, and which are told the scripts how.
+func TestAServerThatTakesNoFunctionsGetsEachScript(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		args, rules []string
+		refuses     bool
+	}{
+		"a server with functions": {},
+		"one without FUNCTION":    {args: []string{"--rename-command", "FUNCTION", ""}, refuses: true},
+		"one without FCALL":       {args: []string{"--rename-command", "FCALL", ""}, refuses: true},
+		"a user without FUNCTION": {rules: []string{"-function"}, refuses: true},
+		"a user without FCALL":    {rules: []string{"-fcall"}, refuses: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := harness.StartRedis(t, tt.args...)
+			args := []any{"ACL", "SETUSER", "reveille", "on", ">secret", "~*", "&*", "+@all"}
+			for _, rule := range tt.rules {
+				args = append(args, rule)
+			}
+			if err := server.Client().Do(t.Context(), args...).Err(); err != nil {
+				t.Fatal(err)
+			}
+			core, logs := observer.New(zap.InfoLevel)
+			w := openWith(t, strings.Replace(server.URL, "://", "://reveille:secret@", 1), nil,
+				redisstore.Options{Partitions: 1, Logger: zap.New(core)})
+			ctx, sub := t.Context(), subscription("s")
+			must[fsm.Outcome](t)(w.Link(ctx, sub, "/a", fsm.Start, ""))
+			if seen := must[fsm.Observation](t)(w.Observe(ctx, 0, "/a", "0", false)); len(seen.Deliveries) != 1 {
+				t.Errorf("observed %+v", seen)
+			}
+			must[[]fsm.Tally](t)(w.TallyConsumers(ctx, []fsm.Subscription{sub})) // in a pipeline
+			called, sent := commandCalls(t, server, "fcall"), commandCalls(t, server, "eval")
+			if refused := logs.FilterMessageSnippet("redis takes no functions").Len(); (refused == 1) != tt.refuses ||
+				refused > 1 || (sent != "") != tt.refuses || called == "" && !tt.refuses {
+				t.Errorf("it was noted %d times, FCALL was carried out %q times, EVAL %q times", refused, called, sent)
+			}
+		})
+	}
+}
+
+// TestWhatAServerForgetsIsGivenToItAgain holds that neither FLUSH stops anything, for single calls and for many.
+func TestWhatAServerForgetsIsGivenToItAgain(t *testing.T) {
+	t.Parallel()
+	server, cluster := redisstore.EmptyRedis(t), redisstore.EmptyCluster(t)
+	for _, tt := range []struct {
+		name, url string
+		nodes     []*harness.Redis
+	}{
+		{"one server", server.URL, []*harness.Redis{server}},
+		{"a cluster", cluster.URL, cluster.Nodes},
+	} {
+		w, ctx, sub := open(t, tt.url, 16), t.Context(), subscription("s")
+		flush := func() {
+			for _, n := range tt.nodes {
+				if err := n.Client().ScriptFlush(ctx).Err(); err != nil {
+					t.Fatal(err)
+				}
+				if err := n.Client().FunctionFlush(ctx).Err(); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		for i := range 16 {
+			path := fmt.Sprint("/", i)
+			must[fsm.Outcome](t)(w.Link(ctx, sub, path, fsm.Start, ""))
+			flush()
+			p := w.PartitionOf(path)
+			if seen := must[fsm.Observation](t)(w.Observe(ctx, p, path, "0", false)); len(seen.Deliveries) != 1 {
+				t.Errorf("%s: observed %+v", tt.name, seen)
+			}
+			flush()
+		}
+		if is := must[[]fsm.Tally](t)(w.TallyConsumers(ctx, []fsm.Subscription{sub}))[0]; is.Waking != 16 {
+			t.Errorf("%s: counted %+v", tt.name, is)
+		}
+	}
+}
+
+// TestOnlyTheFunctionsOfOtherVersionsAreDropped holds that what an update leaves goes, and nobody else's.
+func TestOnlyTheFunctionsOfOtherVersionsAreDropped(t *testing.T) {
+	t.Parallel()
+	server, cluster := redisstore.EmptyRedis(t), redisstore.EmptyCluster(t)
+	for _, tt := range []struct {
+		name, url string
+		nodes     []*harness.Redis
+	}{
+		{"one server", server.URL, []*harness.Redis{server}},
+		{"a cluster", cluster.URL, cluster.Nodes},
+	} {
+		w, ctx := open(t, tt.url, 16), t.Context()
+		for i := range 16 {
+			must[fsm.Outcome](t)(w.Link(ctx, subscription("s"), fmt.Sprint("/", i), fsm.Start, ""))
+		}
+		for _, n := range tt.nodes {
+			for _, name := range []string{"reveille_0123", "theirs"} {
+				if err := n.Client().FunctionLoad(ctx, fmt.Sprintf(
+					"#!lua name=%[1]s\nredis.register_function('%[1]s_f', function() return 1 end)", name,
+				)).Err(); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		if err := w.DropOtherFunctions(ctx); err != nil {
+			t.Fatal(err)
+		}
+		for _, n := range tt.nodes {
+			var names []string
+			all := n.Client().FunctionList(ctx, redis.FunctionListQuery{})
+			for _, l := range must[[]redis.Library](t)(all.Result()) {
+				names = append(names, l.Name)
+			}
+			slices.Sort(names)
+			if want := []string{redisstore.FunctionsName(), "theirs"}; !slices.Equal(names, want) {
+				t.Errorf("%s: it has %q, want %q", tt.name, names, want)
+			}
+		}
+	}
+}
+
+// TestAFullServerStillTells holds that scripts that only read are carried out while nothing can be written.
+func TestAFullServerStillTells(t *testing.T) {
+	t.Parallel()
+	server := harness.StartRedis(t)
+	w := openWith(t, server.URL, nil, redisstore.Options{Partitions: 1})
+	ctx, sub := t.Context(), subscription("s")
+	must[fsm.Outcome](t)(w.Link(ctx, sub, "/a", fsm.Start, "1"))
+	if err := server.Client().ConfigSet(context.WithoutCancel(ctx), "maxmemory", "1").Err(); err != nil {
+		t.Fatal(err)
+	}
+	for name, reads := range map[string]func() error{
+		"consumers":    func() error { _, _, err := w.ScanConsumers(ctx, sub, 0, "0", 10); return err },
+		"dead letters": func() error { _, err := w.LettersOf(ctx, []string{"s"}); return err },
+		"tally":        func() error { _, err := w.TallyConsumers(ctx, []fsm.Subscription{sub}); return err },
+		"outbox":       func() error { _, err := w.OutboxHours(ctx, 0, 1, 2); return err },
+		"a stream":     func() error { _, err := w.Stream(ctx, "/a"); return err },
+	} {
+		if err := reads(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
