@@ -30,8 +30,8 @@ func (e *SettingError) Error() string { return e.Reason }
 // Unwrap implements the interface of errors.Is.
 func (e *SettingError) Unwrap() error { return ErrIncompatible }
 
-// layout is the version of the data layout: keys, records and fields (lua/lib.lua). It changes when a version of this
-// program cannot work with the data that another version has stored.
+// layout is the version of the data layout: keys, records and fields (lua/library/keys.lua). It changes when a version
+// of this program cannot work with the data that another version has stored.
 const layout = "1"
 
 // Check verifies the Redis server and the database. Redis must answer, be of the kind that its URL says, and have

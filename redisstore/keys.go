@@ -12,7 +12,7 @@ import (
 // keyPrefix begins every key.
 const keyPrefix = "rv"
 
-// keys builds every key that Go code names. The file lua/lib.lua lists the keys within a partition.
+// keys builds every key that Go code names. The file lua/library/keys.lua lists the keys within a partition.
 type keys struct{ partitions int }
 
 // partition returns the prefix that all keys of a partition share, hash tag included.

@@ -47,7 +47,7 @@ func writeLetter(l *fsm.DeadLetter) string {
 // reasonUnreadable is the reason of a letter that this version cannot read. An operator can still drop the letter.
 const reasonUnreadable = "this dead letter cannot be read"
 
-// readLetter decodes what keep_letters in lua/lib.lua stores.
+// readLetter decodes what keep_letters in lua/library/letters.lua stores.
 func readLetter(id fsm.LetterID, kept string) fsm.DeadLetter {
 	failing, rest, _ := strings.Cut(kept, " ")
 	sub, text, _ := strings.Cut(rest, " ")

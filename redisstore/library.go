@@ -15,12 +15,27 @@ import (
 	"go.uber.org/zap"
 )
 
-// The scripts of partitions have one library (lua/lib.lua). A server with functions, such as Redis 7, keeps it together
+// The scripts of partitions have one library (lua/library). A server with functions, such as Redis 7, keeps it together
 // with the scripts. On any other server, each script has the library in front, and each call makes its functions anew.
 
-// Link returns a script as a server without functions gets it. The text lib is lua/lib.lua or a variant of it.
-func Link(lib, script string) string {
-	return withConstants(lib) + "local function call(KEYS, ARGV) begin_call(KEYS, ARGV)\n" + script +
+// subjects are the files of the library. Lua wants a function to stand before its use.
+var subjects = []string{
+	"call", "keys", "offset", "schedule", "fence", "tails", "streams", "restarts", "quarantine", "visit", "consumer",
+	"wake", "steps", "letters", "replay", "outbox", "transitions", "anew", "reply",
+}
+
+// Library returns the text of the library.
+var Library = sync.OnceValue(func() string {
+	var text strings.Builder
+	for _, subject := range subjects {
+		text.WriteString(source("library/" + subject))
+	}
+	return text.String()
+})
+
+// Link returns a script as a server without functions gets it. The library is Library or a variant of it.
+func Link(library, script string) string {
+	return withConstants(library) + "local function call(KEYS, ARGV) begin_call(KEYS, ARGV)\n" + script +
 		"\nend\nreturn call(KEYS, ARGV)\n"
 }
 
@@ -35,7 +50,7 @@ const libraryPrefix = "reveille_"
 // ownFunctions is the library of this version.
 var ownFunctions = sync.OnceValue(func() functions {
 	var text strings.Builder
-	text.WriteString(withConstants(source("lib")))
+	text.WriteString(withConstants(Library()))
 	for _, s := range scripts {
 		if s.partitioned {
 			fmt.Fprintf(&text, "register('%s', { %s }, function(KEYS, ARGV) begin_call(KEYS, ARGV)\n%s\nend)\n",

@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"os/exec"
 	"strings"
 	"testing"
 
@@ -18,7 +19,7 @@ func TestOffsetsAreComparedByteByByte(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = closeClient() }()
-	after := redis.NewScript(Link(source("lib"), "return after(ARGV[A], ARGV[A + 1]) and 1 or 0"))
+	after := redis.NewScript(Link(Library(), "return after(ARGV[A], ARGV[A + 1]) and 1 or 0"))
 	offsets := []string{"", "-1", "-", "-0", "\x00", "\xff", "a", "B", "_"}
 	for _, n := range []int{1, 15, 16, 17, 31, 32, 33} {
 		for _, end := range []string{"", "0", "1", "\x00", "\x7f", "\xff", "_2", "2_"} {
@@ -39,6 +40,30 @@ func TestOffsetsAreComparedByteByByte(t *testing.T) {
 	}
 }
 
+// TestTheLuaIsClean holds that no script uses what is not there, or has what it does not use.
+func TestTheLuaIsClean(t *testing.T) {
+	const global, unused = "1", "2"
+	_, library, _ := strings.Cut(ownFunctions().text, "\n")
+	check := func(name, text string, kinds ...string) {
+		t.Helper()
+		args := append([]string{
+			"--no-color", "--codes", "--std", "lua51", "--globals", "redis", "cjson", "KEYS", "ARGV",
+			"--filename", name, "-", "--only",
+		}, kinds...)
+		cmd := exec.CommandContext(t.Context(), "luacheck", args...)
+		cmd.Stdin = strings.NewReader(text)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("luacheck (make deps installs it): %v\n%s", err, out)
+		}
+	}
+	check("the library", library, global, unused, "3", "511")
+	for _, s := range scripts {
+		if !s.partitioned { // such a script has in front what its kind may use
+			check(s.name, s.text(), global)
+		}
+	}
+}
+
 func TestAScriptBeginsWithTheConstants(t *testing.T) {
 	if got := withConstants("return 1"); got != "return 1" {
 		t.Errorf("a script without constants is %q", got)
@@ -48,12 +73,9 @@ func TestAScriptBeginsWithTheConstants(t *testing.T) {
 		t.Errorf("it is %q", text)
 	}
 	var all strings.Builder
-	files, err := sources.ReadDir("lua")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range files {
-		all.WriteString(source(strings.TrimSuffix(f.Name(), ".lua")))
+	all.WriteString(Library())
+	for _, s := range scripts {
+		all.WriteString(s.text())
 	}
 	for _, c := range constants {
 		if !strings.Contains(all.String(), "FSM."+c.name) {

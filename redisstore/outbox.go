@@ -250,7 +250,7 @@ func (r *reply) outboxEntry() (e fsm.OutboxEntry) {
 	return e
 }
 
-// tries reads the attempts to deliver an event, a line each (lua/lib.lua).
+// tries reads the attempts to deliver an event, a line each (lua/library/keys.lua).
 func (r *reply) tries() (tries []fsm.OutboxTry) {
 	for line := range strings.Lines(r.text()) {
 		at, rest, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")

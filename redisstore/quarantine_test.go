@@ -18,7 +18,7 @@ import (
 // recordFields are the fields of a consumer's record that every script reads, as the library names them.
 func recordFields(t *testing.T) []string {
 	t.Helper()
-	text, err := os.ReadFile("lua/lib.lua")
+	text, err := os.ReadFile("lua/library/consumer.lua")
 	if err != nil {
 		t.Fatal(err)
 	}

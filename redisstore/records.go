@@ -16,7 +16,7 @@ import (
 // linksAtATime is how many consumers one call of link_stream.lua makes, if the existing ones have few links.
 const linksAtATime = 100
 
-// recordOf decodes a stream's record as lib.lua's stream_of stores it.
+// recordOf decodes a stream's record as stream_of in lua/library/streams.lua stores it.
 func recordOf(path, text string) (fsm.Stream, error) {
 	s := fsm.Stream{Path: path, State: fsm.StreamPresent}
 	text, awaited := strings.CutPrefix(text, "?")
@@ -40,7 +40,7 @@ func recordOf(path, text string) (fsm.Stream, error) {
 	return s, nil
 }
 
-// stream reads what lib.lua's stream_reply returns.
+// stream reads what stream_reply in lua/library/streams.lua returns.
 func (r *reply) stream(path string) (s fsm.Stream) {
 	r.list(func(l *reply) {
 		text, removed, lost := l.text(), l.int(), l.int()

@@ -15,7 +15,7 @@ import (
 	"reveille/fsm"
 )
 
-//go:embed lua/*.lua
+//go:embed lua/*.lua lua/library/*.lua
 var sources embed.FS
 
 func source(name string) string {
@@ -49,9 +49,9 @@ func newScript(name string, text func() string) *script {
 	return s
 }
 
-// partitionScript makes a script that works within a partition, with lib.lua.
+// partitionScript makes a script that works within a partition, with the library.
 func partitionScript(name string) *script {
-	s := newScript(name, func() string { return Link(source("lib"), source(name)) })
+	s := newScript(name, func() string { return Link(Library(), source(name)) })
 	s.partitioned = true
 	return s
 }
@@ -241,7 +241,7 @@ func raise(n *atomic.Int64, to int64) {
 	}
 }
 
-// arguments returns all arguments of a partition's script: its own, between the common ones (lua/lib.lua).
+// arguments returns all arguments of a partition's script: its own, between the common ones (lua/library/call.lua).
 func (s *Store) arguments(partition int, own ...any) []any {
 	d, t := s.draw(), s.opts.Timing
 	if s.opts.Embedded && d.Incarnation == "" {

@@ -114,7 +114,7 @@ type Store struct {
 	// clearNow asks Run to remove what deleted subscriptions have left.
 	clearNow bell.Bell
 
-	// seen are the highest watermarks of the partitions that scripts have returned (lua/lib.lua, fence).
+	// seen are the highest watermarks of the partitions that scripts have returned (lua/library/fence.lua).
 	seen []atomic.Int64
 	// versionSeen is the highest version of the list of subscriptions that was read.
 	versionSeen atomic.Int64

@@ -10,41 +10,41 @@
 //
 // A consumer comes, goes, and is woken:
 //
-//	NewConsumer      lib.lua create
-//	Anew             lib.lua start_over
-//	Remove           lib.lua remove
-//	Observe          lib.lua observed
+//	NewConsumer      library/consumer.lua create
+//	Anew             library/anew.lua start_over
+//	Remove           library/consumer.lua remove
+//	Observe          library/transitions.lua observed
 //	Wakeable         observe.lua
 //	Hide             hide.lua
-//	Restart          lib.lua start_over
+//	Restart          library/anew.lua start_over
 //	Due              due.lua
 //
 // A delivery attempt, and what follows from it:
 //
 //	Begin            begin.lua
 //	Park             park.lua
-//	Current          lib.lua current
-//	Out              lib.lua attempt_out
+//	Current          library/steps.lua current
+//	Out              library/steps.lua attempt_out
 //	Counts           deliver.lua
 //	Accept           accept.lua
 //	Finish           finish.lua
 //	Deliver          deliver.lua
 //	Fail             fail.lua
-//	RetryDelay       lib.lua retry_delay
+//	RetryDelay       library/schedule.lua retry_delay
 //	Callback         callback.lua
 //
 // What an operator or a probe asks for:
 //
 //	Resume           resume.lua
 //	ResumeLost       resume.lua
-//	Revive           lib.lua revive
+//	Revive           library/transitions.lua revive
 //	Retry            retry.lua, and retry_delivery.lua for one wake
 //	Rewind           rewind.lua
 //	Probe            probe_delivery.lua
 //	ReleaseHeld      release_held.lua
-//	Replays          lib.lua replays
-//	OfGivenUp        lib.lua replays
-//	StartReplay      lib.lua replay_next
+//	Replays          library/replay.lua replays
+//	OfGivenUp        library/replay.lua replays
+//	StartReplay      library/replay.lua replay_next
 //	Count            tally.lua count, and tally_each.lua one by one
 //
 // An endpoint:
@@ -60,14 +60,14 @@
 //
 //	ReserveKey       reserve_key.lua
 //	TakeEvent        take_event.lua
-//	EventFailed      lib.lua event_failed
-//	EventOver        lib.lua event_over
-//	ExpireEvent      lib.lua forget_expired
+//	EventFailed      library/outbox.lua event_failed
+//	EventOver        library/outbox.lua event_over
+//	ExpireEvent      library/outbox.lua forget_expired
 //	CancelEvent      cancel_event.lua
 //	MayRemove        begin_removal.lua
 //	ReleaseEvent     release_event.lua
 //	PutOff           due_events.lua
-//	CountEvent       lib.lua count_event
+//	CountEvent       library/outbox.lua count_event
 //
 // A limit of requests:
 //
@@ -76,8 +76,8 @@
 // A stream, and the order of things:
 //
 //	LinkStream       link_stream.lua
-//	Beginning        lib.lua begin_at
-//	Raised           lib.lua note_tail
-//	Fence            lib.lua fence
-//	VersionsThrough  lib.lua lost_version
+//	Beginning        library/tails.lua begin_at
+//	Raised           library/tails.lua note_tail
+//	Fence            library/fence.lua fence
+//	VersionsThrough  library/streams.lua lost_version
 package spec

@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-var twin = regexp.MustCompile(`(?m)^//\t(\w+) +(\w+\.lua)(?: (\w+)$)?`)
+var twin = regexp.MustCompile(`(?m)^//\t(\w+) +([\w/]+\.lua)(?: (\w+)$)?`)
 
 // TestEachFunctionNamesItsTwin holds the tables in doc.go against the functions and the scripts.
 func TestEachFunctionNamesItsTwin(t *testing.T) {

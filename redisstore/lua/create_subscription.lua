@@ -1,5 +1,4 @@
--- Stores a subscription unless its id is taken. Global, not of a partition: it begins with changed.lua, not with
--- lib.lua.
+-- Stores a subscription unless its id is taken. Global, not of a partition: it begins with changed.lua.
 -- KEYS[1] hash id -> subscription as JSON  KEYS[2] version of that hash  KEYS[3] hash of backfills under way.
 -- KEYS[4] zset of changes of the first hash.
 -- ARGV[1] id  ARGV[2] subscription as a JSON object  ARGV[3] generation.

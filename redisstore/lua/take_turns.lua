@@ -1,4 +1,4 @@
--- Takes some turns of all of the limits (spec.TakeTurns). It does not begin with lib.lua.
+-- Takes some turns of all of the limits (spec.TakeTurns). It has no library.
 -- KEYS[1…] string "until interval at" of each limit, µs (spec.Pace). The key is gone a minute after its turns are free.
 -- ARGV[1] now in ms, or -1 for Redis's own clock  ARGV[2] how many turns at most.
 -- ARGV[3…] for each limit: its interval, µs, fsm.Limit.Stored and fsm.Limit.Share.

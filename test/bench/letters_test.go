@@ -35,7 +35,7 @@ const (
 func letters(b *bench) {
 	t := b.table("Dead letters",
 		fmt.Sprintf("%d dead letters of %d streams of one subscription, each of one event, with an answer of %d "+
-			"bytes. They were written in pipelines, as a script writes them (keep_letter in lib.lua), while no "+
+			"bytes. They were written in pipelines, as a script writes them (keep_letters), while no "+
 			"replica ran. The replica then lists them by pages of 1000, replays %d of them one by one, is asked to "+
 			"replay all (for %s, to the end of a request), drops the oldest half, because half as many are allowed "+
 			"then, and discards all. Scripts are those of Redis's slow log, from %s on, which goes by the clock. So "+

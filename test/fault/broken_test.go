@@ -45,23 +45,25 @@ var brokenPushes = []harness.BrokenScript{
 		New: "w.Generation, w.Primary, int64(w.Attempt), base",
 	},
 	{
-		Name: "a push goes on from another offset than one that was sent again", File: "redisstore/lua/lib.lua",
-		Old: "return redis.call('HGET', P .. 'c:' .. c.id, 'again') == int(c.epoch) and within or to", New: "return to",
+		Name: "a push goes on from another offset than one that was sent again",
+		File: "redisstore/lua/library/steps.lua",
+		Old:  "return redis.call('HGET', P .. 'c:' .. c.id, 'again') == int(c.epoch) and within or to",
+		New:  "return to",
 	},
 	{
 		Name: "the events of a push come in another order", File: "dispatcher/format/push.go",
 		Old: "	b := d.Batch\n", New: "	b := d.Batch\n	slices.Reverse(b.Events)\n",
 	},
 	{
-		Name: "a push that steps aside is forgotten", File: "redisstore/lua/lib.lua",
+		Name: "a push that steps aside is forgotten", File: "redisstore/lua/library/transitions.lua",
 		Old: "  save(aside)\n", New: "",
 	},
 	{
-		Name: "a push aside is not over when it was taken", File: "redisstore/lua/lib.lua",
+		Name: "a push aside is not over when it was taken", File: "redisstore/lua/library/steps.lua",
 		Old: "  elseif aside_of(c) and not pending(c) then", New: "  elseif aside_of(c) and false then",
 	},
 	{
-		Name: "a push aside begins where its stream goes on", File: "redisstore/lua/lib.lua",
+		Name: "a push aside begins where its stream goes on", File: "redisstore/lua/library/transitions.lua",
 		Old: "c.primary, links(c)[c.primary].acked, c.epoch, c.profile, {",
 		New: "c.primary, within, c.epoch, c.profile, {",
 	},
@@ -80,7 +82,7 @@ var brokenReplays = []harness.BrokenScript{
 			"for i = #numbers, 1, -1 do\n  local n = numbers[i]\n",
 	},
 	{
-		Name: "a dead letter is kept when its replay is over", File: "redisstore/lua/lib.lua",
+		Name: "a dead letter is kept when its replay is over", File: "redisstore/lua/library/replay.lua",
 		Old: "if redis.call('HEXISTS', P .. 'letters', n) == 1 then drop_letter(n) else replay_ends(c, n) end",
 		New: "replay_ends(c, n)",
 	},
@@ -132,7 +134,7 @@ var brokenHandOvers = []harness.BrokenScript{
 		Old: "redis.call('PERSIST', key)", New: "redis.call('DEL', key)",
 	},
 	{
-		Name: "an event that is dead counts as delivered", File: "redisstore/lua/lib.lua",
+		Name: "an event that is dead counts as delivered", File: "redisstore/lua/library/outbox.lua",
 		Old: "event_is(id, status, delivered_at == '0' and 'dead_letter' or 'delivered')",
 		New: "event_is(id, status, 'delivered')",
 	},

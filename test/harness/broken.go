@@ -16,22 +16,22 @@ var BrokenScripts = []BrokenScript{
 		New: "if l then ack(c, ARGV[A + 4 + 2 * i], l.tail) end",
 	},
 	{
-		Name: "each attempt has a wake id of its own", File: "redisstore/lua/lib.lua",
+		Name: "each attempt has a wake id of its own", File: "redisstore/lua/library/wake.lua",
 		Old: "local function hand_out(c)\n",
 		New: "local function hand_out(c)\n  c.wake = 'w_' .. string.sub(redis.sha1hex(NONCE .. c.id), 1, 20)\n",
 	},
 	{
-		Name: "the epoch does not rise", File: "redisstore/lua/lib.lua",
+		Name: "the epoch does not rise", File: "redisstore/lua/library/wake.lua",
 		Old: "  c.epoch = math.max(c.epoch, base) + 1\n",
 		New: "  c.epoch = math.max(c.epoch, 1)\n",
 	},
 	{
-		Name: "epochs do not jump over what Redis has lost", File: "redisstore/lua/lib.lua",
+		Name: "epochs do not jump over what Redis has lost", File: "redisstore/lua/library/fence.lua",
 		Old: "local function fence()\n",
 		New: "local function fence()\n  if true then return 0 end\n",
 	},
 	{
-		Name: "a consumer has one wake id for ever", File: "redisstore/lua/lib.lua",
+		Name: "a consumer has one wake id for ever", File: "redisstore/lua/library/wake.lua",
 		Old: "redis.sha1hex(NONCE .. c.id)",
 		New: "redis.sha1hex(c.id)",
 	},
@@ -41,13 +41,13 @@ var BrokenScripts = []BrokenScript{
 		New: "",
 	},
 	{
-		Name: "a wake takes back what was acknowledged", File: "redisstore/lua/lib.lua",
+		Name: "a wake takes back what was acknowledged", File: "redisstore/lua/library/wake.lua",
 		Old: "  c.moved, c.attempt, c.handed, c.sent = 0, 0, 0, 0\n",
 		New: "  c.moved, c.attempt, c.handed, c.sent = 0, 0, 0, 0\n" +
 			"  if links(c)[c.primary] then links(c)[c.primary].acked = '-1' end\n",
 	},
 	{
-		Name: "a consumer that is awake has no deadline", File: "redisstore/lua/lib.lua",
+		Name: "a consumer that is awake has no deadline", File: "redisstore/lua/library/steps.lua",
 		Old: "if c.hidden == 0 then c.due = now + LIVENESS end",
 		New: "c.due = 0",
 	},

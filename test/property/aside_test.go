@@ -16,35 +16,35 @@ import (
 // brokenAsides are about deliveries that step aside. They are looked for in histories that have some.
 var brokenAsides = []harness.BrokenScript{
 	{
-		Name: "the stream does not go on behind what steps aside", File: "redisstore/lua/lib.lua",
+		Name: "the stream does not go on behind what steps aside", File: "redisstore/lua/library/transitions.lua",
 		Old: "  ack(c, c.primary, behind(c, to, within))\n", New: "",
 	},
 	{
-		Name: "an aside has all of the stream", File: "redisstore/lua/lib.lua",
+		Name: "an aside has all of the stream", File: "redisstore/lua/library/consumer.lua",
 		Old: "tail = ends or tail_of(raw[i])", New: "tail = tail_of(raw[i])",
 	},
 	{
-		Name: "an aside outlives its consumer", File: "redisstore/lua/lib.lua",
+		Name: "an aside outlives its consumer", File: "redisstore/lua/library/consumer.lua",
 		Old: "ids[#ids + 1], epoch = id, math.max(epoch, tonumber(r[2]))", New: "",
 	},
 	{
-		Name: "an aside is not counted out", File: "redisstore/lua/lib.lua",
+		Name: "an aside is not counted out", File: "redisstore/lua/library/consumer.lua",
 		Old: "redis.call('SREM', P .. 'x:' .. of, c.id)", New: "",
 	},
 	{
-		Name: "an aside that is done stays", File: "redisstore/lua/lib.lua",
+		Name: "an aside that is done stays", File: "redisstore/lua/library/steps.lua",
 		Old: "elseif aside_of(c) and not pending(c) then", New: "elseif false then",
 	},
 	{
-		Name: "an aside begins its schedule anew", File: "redisstore/lua/lib.lua",
+		Name: "an aside begins its schedule anew", File: "redisstore/lua/library/transitions.lua",
 		Old: "aside.uncounted = c.attempt, c.due,", New: "aside.uncounted = 0, c.due,",
 	},
 	{
-		Name: "a nudged attempt that steps aside counts", File: "redisstore/lua/lib.lua",
+		Name: "a nudged attempt that steps aside counts", File: "redisstore/lua/library/transitions.lua",
 		Old: "  if nudged > 0 then set_nudged(aside, nudged, probed) end\n", New: "",
 	},
 	{
-		Name: "an aside gives its events other ids", File: "redisstore/lua/lib.lua",
+		Name: "an aside gives its events other ids", File: "redisstore/lua/library/consumer.lua",
 		Old: "aside and aside.born or int(epoch))", New: "int(epoch))",
 	},
 	{
@@ -56,7 +56,7 @@ var brokenAsides = []harness.BrokenScript{
 		Old: "c.retired == 0 and is_away(c) then", New: "false then",
 	},
 	{
-		Name: "an aside does not count for its subscription", File: "redisstore/lua/lib.lua",
+		Name: "an aside does not count for its subscription", File: "redisstore/lua/library/consumer.lua",
 		Old: "count_asides(gen, aside.replay and 0 or 1, aside.replay and 1 or 0)", New: "",
 	},
 	{

@@ -27,15 +27,15 @@ const huntedHistories, hastyHistories, soundHistories = 4000, 1, 40
 // brokenPushes are about what a subscription's profile and deliveries of ModePush change.
 var brokenPushes = []harness.BrokenScript{
 	{
-		Name: "the delays of a profile are not varied", File: "redisstore/lua/lib.lua",
+		Name: "the delays of a profile are not varied", File: "redisstore/lua/library/schedule.lua",
 		Old: "return math.floor(least + span * JITTER / FSM.JITTER_SPAN)", New: "return d",
 	},
 	{
-		Name: "failures give up a consumer that lasts", File: "redisstore/lua/lib.lua",
+		Name: "failures give up a consumer that lasts", File: "redisstore/lua/library/transitions.lua",
 		Old: "elseif last and not lasting then", New: "elseif last then",
 	},
 	{
-		Name: "an attempt that nobody has reported counts", File: "redisstore/lua/lib.lua",
+		Name: "an attempt that nobody has reported counts", File: "redisstore/lua/library/wake.lua",
 		Old: "c.attempt, c.sent = c.attempt - 1, 0", New: "c.sent = 0",
 	},
 	{
@@ -43,11 +43,11 @@ var brokenPushes = []harness.BrokenScript{
 		Old: "attempt_out(c, ARGV[A + 3])", New: "attempt_out(c, c.handed)",
 	},
 	{
-		Name: "what the first attempt has brought is forgotten", File: "redisstore/lua/lib.lua",
+		Name: "what the first attempt has brought is forgotten", File: "redisstore/lua/library/wake.lua",
 		Old: "if tonumber(epoch) == c.epoch then span = tonumber(n) end", New: "",
 	},
 	{
-		Name: "a changed profile does not count", File: "redisstore/lua/lib.lua",
+		Name: "a changed profile does not count", File: "redisstore/lua/library/transitions.lua",
 		Old: "  if profile == (c.profile or '') then return end\n", New: "  if true then return end\n",
 	},
 	{
@@ -63,7 +63,7 @@ var brokenPushes = []harness.BrokenScript{
 		Old: "behind(c, ARGV[A + 4], ARGV[A + 7])", New: "ARGV[A + 4]",
 	},
 	{
-		Name: "a consumer that is made anew passes for the old one", File: "redisstore/lua/lib.lua",
+		Name: "a consumer that is made anew passes for the old one", File: "redisstore/lua/library/consumer.lua",
 		Old: "'born', aside and aside.born or int(epoch))", New: "'born', '0')",
 	},
 	{
@@ -79,31 +79,31 @@ var brokenPushes = []harness.BrokenScript{
 		Old: "elseif nudged <= now then", New: "else",
 	},
 	{
-		Name: "a nudged attempt counts", File: "redisstore/lua/lib.lua",
+		Name: "a nudged attempt counts", File: "redisstore/lua/library/transitions.lua",
 		Old: "elseif began_at < nudged then", New: "elseif false then",
 	},
 	{
-		Name: "a nudge puts off the next attempt", File: "redisstore/lua/lib.lua",
+		Name: "a nudge puts off the next attempt", File: "redisstore/lua/library/transitions.lua",
 		Old: "now + math.max(nudged - now, wait)", New: "now + nudged - began_at + wait",
 	},
 	{
-		Name: "an endpoint that was nudged asks for a pause in vain", File: "redisstore/lua/lib.lua",
+		Name: "an endpoint that was nudged asks for a pause in vain", File: "redisstore/lua/library/transitions.lua",
 		Old: "now + math.max(nudged - now, wait)", New: "nudged",
 	},
 	{
-		Name: "no attempt counts once there was a nudge", File: "redisstore/lua/lib.lua",
+		Name: "no attempt counts once there was a nudge", File: "redisstore/lua/library/transitions.lua",
 		Old: "if not probed then set_nudged(c, now) end", New: "set_nudged(c, nudged)",
 	},
 	{
-		Name: "what was nudged once is never nudged again", File: "redisstore/lua/lib.lua",
+		Name: "what was nudged once is never nudged again", File: "redisstore/lua/library/transitions.lua",
 		Old: "  if nudged > 0 then set_nudged(c, 0) end\n", New: "",
 	},
 	{
-		Name: "a nudge is of the wakes that follow, too", File: "redisstore/lua/lib.lua",
+		Name: "a nudge is of the wakes that follow, too", File: "redisstore/lua/library/wake.lua",
 		Old: "if tonumber(epoch) ~= c.epoch then return", New: "if not epoch then return",
 	},
 	{
-		Name: "a nudged attempt passes for the last one", File: "redisstore/lua/lib.lua",
+		Name: "a nudged attempt passes for the last one", File: "redisstore/lua/library/wake.lua",
 		Old: "c.attempt > 1 and now < (nudged_of(c)) and 1 or 0", New: "0",
 	},
 	{
@@ -115,7 +115,7 @@ var brokenPushes = []harness.BrokenScript{
 		Old: "elseif c.parked == 0 then", New: "else",
 	},
 	{
-		Name: "a probe that fails passes for a nudge", File: "redisstore/lua/lib.lua",
+		Name: "a probe that fails passes for a nudge", File: "redisstore/lua/library/transitions.lua",
 		Old: "if not probed then set_nudged(c, now) end", New: "set_nudged(c, now)",
 	},
 	{
@@ -253,8 +253,9 @@ var brokenFailures = []harness.BrokenScript{
 		Old: "math.max(now, request_ends(c))", New: "now",
 	},
 	{
-		Name: "a reported failure waits for the request of another attempt", File: "redisstore/lua/lib.lua",
-		Old: "if c.failing == 0 or c.failing > from then", New: "if c.failing == 0 then",
+		Name: "a reported failure waits for the request of another attempt",
+		File: "redisstore/lua/library/transitions.lua",
+		Old:  "if c.failing == 0 or c.failing > from then", New: "if c.failing == 0 then",
 	},
 	{
 		Name: "the retired are pending if they are looked at one by one", File: "redisstore/lua/tally_each.lua",
@@ -265,7 +266,7 @@ var brokenFailures = []harness.BrokenScript{
 		Old: "if has_failed then t.failing", New: "if true then t.failing",
 	},
 	{
-		Name: "the time before the first failure is taken from the clock", File: "redisstore/lua/lib.lua",
+		Name: "the time before the first failure is taken from the clock", File: "redisstore/lua/library/wake.lua",
 		Old: "math.max(since, c.failing)", New: "since",
 	},
 }
@@ -358,14 +359,15 @@ func hunt(
 	return number, found
 }
 
-const libraryFile = "redisstore/lua/lib.lua"
+const libraryFolder = "redisstore/lua/library/"
 
 // breaker stands between the store and Redis and puts other scripts in the place of those that are sent. It refuses
 // functions, so that each script is sent.
 type breaker struct {
-	t       *testing.T
+	t     *testing.T
+	patch harness.BrokenScript
+	// library is redisstore.Library, with the patch if that is about the library.
 	library string
-	patch   harness.BrokenScript
 	// hashes of what was put in the place of others, by the others'.
 	hashes map[string]string
 }
@@ -373,35 +375,41 @@ type breaker struct {
 // newBreaker fails if what a script is broken by is not there: the code has moved on, and the patch has to follow.
 func newBreaker(t *testing.T, b harness.BrokenScript) *breaker {
 	t.Helper()
-	if b.Old != "" {
-		name := strings.TrimSuffix(filepath.Base(b.File), ".lua")
-		if n := strings.Count(luaFile(t, name), b.Old); n != 1 {
-			t.Fatalf("%s has %q %d times, want once", b.File, b.Old, n)
-		}
+	br := &breaker{t: t, patch: b, library: redisstore.Library(), hashes: map[string]string{}}
+	if b.Old == "" {
+		return br
 	}
-	return &breaker{t: t, library: luaFile(t, "lib"), patch: b, hashes: map[string]string{}}
+	text := luaFile(t, b.File)
+	if strings.HasPrefix(b.File, libraryFolder) {
+		text = br.library
+		br.library = br.patched(b.File, text)
+	}
+	if n := strings.Count(text, b.Old); n != 1 {
+		t.Fatalf("%s has %q %d times, want once", b.File, b.Old, n)
+	}
+	return br
 }
 
 // compile fails if the broken script is none.
 func (b *breaker) compile(rdb *redis.Client) {
 	b.t.Helper()
 	script := ""
-	if b.patch.File != libraryFile {
-		script = b.patched(b.patch.File, luaFile(b.t, strings.TrimSuffix(filepath.Base(b.patch.File), ".lua")))
+	if !strings.HasPrefix(b.patch.File, libraryFolder) {
+		script = b.patched(b.patch.File, luaFile(b.t, b.patch.File))
 	}
-	text := redisstore.Link(b.patched(libraryFile, b.library), script)
-	if err := rdb.ScriptLoad(b.t.Context(), text).Err(); err != nil {
+	if err := rdb.ScriptLoad(b.t.Context(), redisstore.Link(b.library, script)).Err(); err != nil {
 		b.t.Error(err)
 	}
 }
 
+// luaFile reads a file of the repository.
 func luaFile(t *testing.T, name string) string {
 	t.Helper()
 	root, err := harness.Root()
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, err := os.ReadFile(filepath.Join(root, "redisstore", "lua", name+".lua"))
+	text, err := os.ReadFile(filepath.Join(root, name))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -415,8 +423,8 @@ func (b *breaker) broken(text string) string {
 		b.t.Errorf("no script of the store: %.100s", text)
 	}
 	file := "redisstore/lua/" + name + ".lua"
-	if strings.Contains(text, b.library) {
-		return redisstore.Link(b.patched(libraryFile, b.library), b.patched(file, luaFile(b.t, name)))
+	if strings.Contains(text, redisstore.Library()) {
+		return redisstore.Link(b.library, b.patched(file, luaFile(b.t, file)))
 	}
 	return b.patched(file, text)
 }

@@ -22,12 +22,12 @@ var brokenLetters = []harness.BrokenScript{
 		Old: "if letter ~= '' then keep_letters", New: "if true then keep_letters",
 	},
 	{
-		Name: "a letter outlives its replay", File: "redisstore/lua/lib.lua",
+		Name: "a letter outlives its replay", File: "redisstore/lua/library/replay.lua",
 		Old: "if redis.call('HEXISTS', P .. 'letters', n) == 1 then drop_letter(n) else replay_ends(c, n) end",
 		New: "replay_ends(c, n)",
 	},
 	{
-		Name: "two letters of a stream are replayed at a time", File: "redisstore/lua/lib.lua",
+		Name: "two letters of a stream are replayed at a time", File: "redisstore/lua/library/replay.lua",
 		Old: "  if redis.call('HEXISTS', P .. 'c:' .. c.id, 'replaying') == 1 then return end\n", New: "",
 	},
 	{
@@ -35,15 +35,15 @@ var brokenLetters = []harness.BrokenScript{
 		Old: "if aside then remove(aside) end", New: "",
 	},
 	{
-		Name: "a replay has the epochs of one that was cancelled", File: "redisstore/lua/lib.lua",
+		Name: "a replay has the epochs of one that was cancelled", File: "redisstore/lua/library/replay.lua",
 		Old: "math.max(c.epoch, floor())", New: "c.epoch",
 	},
 	{
-		Name: "a dead letter that is dropped is replayed all the same", File: "redisstore/lua/lib.lua",
+		Name: "a dead letter that is dropped is replayed all the same", File: "redisstore/lua/library/replay.lua",
 		Old: "  else\n    unqueue(id, n)\n", New: "",
 	},
 	{
-		Name: "a dead letter that is dropped still counts", File: "redisstore/lua/lib.lua",
+		Name: "a dead letter that is dropped still counts", File: "redisstore/lua/library/replay.lua",
 		Old: "redis.call('HINCRBY', P .. 'dead_counts', sub, -1)", New: "1",
 	},
 }

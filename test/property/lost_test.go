@@ -12,7 +12,7 @@ import (
 // brokenLost are about the dead letters that no attempt leaves. They are looked for in histories that have asides.
 var brokenLost = []harness.BrokenScript{
 	{
-		Name: "a stream that is deleted leaves nothing", File: "redisstore/lua/lib.lua",
+		Name: "a stream that is deleted leaves nothing", File: "redisstore/lua/library/anew.lua",
 		Old: "    leave_letters(c, cause, was or", New: "    local _ = (was or",
 	},
 	{
@@ -20,31 +20,33 @@ var brokenLost = []harness.BrokenScript{
 		Old: "    leave_letters(c, 'stream_gone', tail_of(path))\n", New: "",
 	},
 	{
-		Name: "what was delivered of a stream that is deleted leaves a letter", File: "redisstore/lua/lib.lua",
-		Old: " or not ahead(ends, acked) then return end", New: " then return end",
+		Name: "what was delivered of a stream that is deleted leaves a letter",
+		File: "redisstore/lua/library/letters.lua",
+		Old:  " or not ahead(ends, acked) then return end", New: " then return end",
 	},
 	{
-		Name: "what is aside leaves nothing as its stream is deleted", File: "redisstore/lua/lib.lua",
+		Name: "what is aside leaves nothing as its stream is deleted", File: "redisstore/lua/library/letters.lua",
 		Old: "  for _, id in ipairs(ids) do lost(id) end\n", New: "",
 	},
 	{
-		Name: "a letter leaves another as its stream is deleted", File: "redisstore/lua/lib.lua",
+		Name: "a letter leaves another as its stream is deleted", File: "redisstore/lua/library/letters.lua",
 		Old: "if r[1] or not acked or", New: "if not acked or",
 	},
 	{
-		Name: "a wake whose stream is deleted leaves a letter", File: "redisstore/lua/lib.lua",
+		Name: "a wake whose stream is deleted leaves a letter", File: "redisstore/lua/library/letters.lua",
 		Old: " and c.profile and string.find(c.profile, '^%d+,[12]') then lost", New: " then lost",
 	},
 	{
-		Name: "a consumer that is given up leaves nothing", File: "redisstore/lua/lib.lua",
+		Name: "a consumer that is given up leaves nothing", File: "redisstore/lua/library/letters.lua",
 		Old: "  leave_letter(c)\n", New: "",
 	},
 	{
-		Name: "a consumer that is given up tells of nothing that is pending", File: "redisstore/lua/lib.lua",
-		Old: "if ahead(l.tail, l.acked) and first", New: "if first",
+		Name: "a consumer that is given up tells of nothing that is pending",
+		File: "redisstore/lua/library/letters.lua",
+		Old:  "if ahead(l.tail, l.acked) and first", New: "if first",
 	},
 	{
-		Name: "a consumer that goes on leaves its letter", File: "redisstore/lua/lib.lua",
+		Name: "a consumer that goes on leaves its letter", File: "redisstore/lua/library/transitions.lua",
 		Old: "    drop_letter(letter)\n", New: "",
 	},
 	{
@@ -52,8 +54,9 @@ var brokenLost = []harness.BrokenScript{
 		Old: "    revive(c)\n", New: "",
 	},
 	{
-		Name: "the letter of a consumer that is no more is replayed by another", File: "redisstore/lua/lib.lua",
-		Old: "class == 'given_up' or ", New: "",
+		Name: "the letter of a consumer that is no more is replayed by another",
+		File: "redisstore/lua/library/replay.lua",
+		Old:  "class == 'given_up' or ", New: "",
 	},
 	{
 		Name: "a consumer whose letter is replayed waits", File: "redisstore/lua/replay_letters.lua",

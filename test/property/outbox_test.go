@@ -32,7 +32,7 @@ var brokenOutbox = []harness.BrokenScript{
 		Old: "if l and not after(to, l.tail) and ack(c, path, to) then", New: "if l then ack(c, path, to)",
 	},
 	{
-		Name: "an event is of any stream of its name", File: "redisstore/lua/lib.lua",
+		Name: "an event is of any stream of its name", File: "redisstore/lua/library/outbox.lua",
 		Old: "(redis.call('HGET', P .. 'c:' .. id, 'born') or '0') .. ' '", New: "'0 '",
 	},
 	{
@@ -45,7 +45,7 @@ var brokenOutbox = []harness.BrokenScript{
 		New: "",
 	},
 	{
-		Name: "all events are kept alike", File: "redisstore/lua/lib.lua",
+		Name: "all events are kept alike", File: "redisstore/lua/library/outbox.lua",
 		Old: "redis.call('HGET', P .. 'event:' .. id, 'keep') or FSM.OUTBOX_RETENTION", New: "FSM.OUTBOX_RETENTION",
 	},
 	{
@@ -57,15 +57,15 @@ var brokenOutbox = []harness.BrokenScript{
 		Old: "not status or under_way or", New: "not status or",
 	},
 	{
-		Name: "an event is on two lists", File: "redisstore/lua/lib.lua",
+		Name: "an event is on two lists", File: "redisstore/lua/library/outbox.lua",
 		Old: "  redis.call('ZREM', from, placed)\n", New: "",
 	},
 	{
-		Name: "what is delivered again counts again", File: "redisstore/lua/lib.lua",
+		Name: "what is delivered again counts again", File: "redisstore/lua/library/outbox.lua",
 		Old: "status == 'delivering' or status == 'delivered' and delivered_at ~= '0'", New: "status == 'delivering'",
 	},
 	{
-		Name: "what has lost its stream waits", File: "redisstore/lua/lib.lua",
+		Name: "what has lost its stream waits", File: "redisstore/lua/library/outbox.lua",
 		Old: "string.match(at, '^%S*') ~= string.match(place, '^%S*')", New: "false",
 	},
 	{
@@ -109,7 +109,7 @@ var brokenOutbox = []harness.BrokenScript{
 		Old: "  if is_removing(ARGV[A + 10]) then return reply('0') end\n", New: "",
 	},
 	{
-		Name: "what has expired keeps its stream", File: "redisstore/lua/lib.lua",
+		Name: "what has expired keeps its stream", File: "redisstore/lua/library/outbox.lua",
 		Old: "if counted then redis.call('ZINCRBY', P .. 'event_streams', -1, stream) end", New: "",
 	},
 	{

@@ -1,0 +1,88 @@
+-- One call of a script of a partition: its arguments, and what it has read and done. This file begins the library of
+-- these scripts (library.go). A function with the same name as one in fsm/spec mirrors it line by line. fsm/spec/doc.go
+-- lists the twins.
+--
+-- A server with functions keeps the library, and the locals of this file with it. So each call begins with begin_call,
+-- which makes those anew that belong to one call.
+--
+-- KEYS[1]  the partition's prefix, such as "rv:{17}:". All keys of the partition begin with it, so they share its hash
+-- slot.
+-- KEYS[2]  never stored, like KEYS[1]. With it, a cluster keeps scripts from a partition that is being moved (keys.go).
+-- ARGV[1]  now in ms, or -1 for Redis's own clock.
+-- ARGV[2]  waking timeout, ms      ARGV[3]  liveness timeout, ms    ARGV[4]  grace of a gone stream, ms.
+-- ARGV[5]  removal after failures, ms.
+-- ARGV[6]  the server's incarnation, or "" to ask the server itself. For "?", the script asks it, too. Then the
+-- database is not new: a partition without an incarnation on record has lost it.
+-- ARGV[7]  nonce that wake ids are made from. It also identifies the call if the call is sent again.
+-- ARGV[8]  jitter, millionths.
+-- ARGV[9…] the script's own.
+-- Two more arguments come last. The first one is 1 if wakes are not traced: outcomes then leave out the wakes that
+-- ended with "done". The second one is the highest watermark of the partition that the caller has seen, 0 if it has
+-- seen none.
+--
+-- A script returns two items: its own reply, and the watermark now (scripts.go).
+
+-- The arguments of the call, and the time.
+local P, now, micros
+local WAKING, LIVENESS, GRACE, GC, INCARNATION, NONCE, JITTER, LASTING, SEEN, UNTRACED
+local A = 9
+
+-- What the caller of the script has to do (fsm.Outcome).
+local deliveries, idle, hidden, gone, ended, left, quarantined
+
+-- touched is true once this call has begun a wake, made or removed a consumer, or noted a tail: other replicas act on
+-- these. The watermark then rises. So a caller that has seen the watermark knows when it is lost. Other changes come
+-- again with their deadline, or are delivered again.
+local touched, mark, lost
+
+-- What the call has read of the partition (meta, fence, restarts).
+local meta_read, fenced, restarted
+
+-- tails are the tails that were read or set. For streams that were read, closed has the tail at which each was seen
+-- closed. old_tails are the old tails of streams that this call has found to be gone.
+local tails, closed, old_tails
+
+-- links_read is how many links the call has read (can_read).
+local links_read
+
+-- begun are the consumers whose wakes this run of the call has begun.
+local begun
+
+-- The texts of numbers (int).
+local TEXTS
+
+local function begin_call(keys, args)
+  P, now = keys[1], tonumber(args[1])
+  micros = now * 1000
+  if now < 0 then
+    local t = redis.call('TIME')
+    micros = tonumber(t[1]) * 1000000 + tonumber(t[2])
+    now = math.floor(micros / 1000)
+  end
+  -- These stay texts: arithmetic takes them for numbers, and only few scripts need them.
+  WAKING, LIVENESS, GRACE = args[2], args[3], args[4]
+  GC, INCARNATION, NONCE, JITTER = args[5], args[6], args[7], args[8]
+  LASTING = INCARNATION == '?'
+  SEEN = tonumber(table.remove(args))
+  UNTRACED = table.remove(args) == '1'
+  deliveries, idle, hidden, gone, ended, left, quarantined = {}, {}, {}, {}, {}, {}, {}
+  touched, mark, lost = false, SEEN, false
+  meta_read, fenced, restarted = nil, nil, nil
+  tails, closed, old_tails = {}, {}, nil
+  links_read, begun = 0, {}
+  TEXTS = { [0] = '0', '1' }
+end
+
+-- int writes a whole number as text: tostring() would write large ones as 1.79e+15. Redis takes numbers as they are, in
+-- calls and in replies. But in a call, a number costs Redis more than int does. A script writes the same time or epoch
+-- several times, so int keeps the texts of large numbers. It does not keep texts of small numbers: the Lua of the
+-- embedded Redis makes a table as long as its largest small index. NUMBERS is the reverse of TEXTS, for what is read.
+local NUMBERS = { ['0'] = 0, ['1'] = 1 }
+local function int(n)
+  local text = TEXTS[n]
+  if not text then
+    text = string.format('%.0f', n)
+    if n > 2 ^ 31 then TEXTS[n] = text end
+  end
+  return text
+end

@@ -1,0 +1,81 @@
+-- The keys of a partition. They stand below its prefix, P:
+--   `c:<consumer>`  hash  a consumer's record. Every record has these fields:
+--       "sub gen primary state epoch wake woke attempt handed sent failing retired stalled moved hidden due".
+--     `by` is the nonce of the last callback that succeeded.
+--     `error` is why the last attempt failed, while failing is not 0.
+--     `failing` is fsm.Consumer.FirstFailure, which may lie ahead.
+--     `restarts` is the partition's count of restarts up to which it is up to date (load), none is 0.
+--     `uncounted` is how much of the time since failing does not count, ms, none is 0.
+--     `parked` is since when an attempt waits that was handed out and not begun, ms, none is 0. It and uncounted are
+--     kept only while failing is not 0.
+--     `profile` is what its subscription has set (fsm.Profile), none is the profile of the webhook spec.
+--     `born` is the epoch that it was made with, if it was made with a profile.
+--     `span` is an epoch, and how many events or bytes the first attempt brought that failed in it (fsm.Consumer.Span).
+--     `holder` is an epoch, and fsm.Consumer.Holder in it: its number, and by whom.
+--     `held` is an epoch, the number of the attempt handed out before, and fsm.Consumer.Held since then.
+--     `nudged` is an epoch, fsm.Consumer.Nudged in it, ms, and "probed" if it is Probed.
+--     `again` is the epoch in which an attempt that may have been sent was last taken back.
+--     `past:<stream>` is the stream's tail when the consumer was given up.
+--     `ends` is the Tail of an aside's link (fsm.Consumer.IsAside).
+--     `replay` is the number of what an aside replays. `replaying` is the same number in the record of the aside's
+--     consumer.
+--     `replayed` is how many replays of the queue are over, none is 0.
+--     `letter` is the number of the dead letter that it left when it was given up (fsm.Consumer.Letter).
+--     `since:<stream>` is its epoch when it last went back in a stream that it is linked to (fsm.Link).
+--     `since` is the latest of these, none is 0.
+--   `l:<consumer>`  hash  stream path -> acked offset.
+--   `s:<path>`  hash  the tail of a stream.
+--     `t` is the highest tail noted. `closed` is the tail at which the stream was seen closed.
+--     `r` is the partition's count of restarts at the stream's latest one. `was` is the tail before that restart.
+--   `w:<path>`  set  consumers that a stream concerns: linked to it, or it is their primary.
+--   `x:<consumer>`  set  its asides (fsm.Consumer.IsAside). Asides do not watch their stream.
+--   `asides`  hash  generation of a subscription -> how many asides it has, none is 0. Asides that replay something
+--   count under the generation and ":replays" instead.
+--   `b:<sub>:<gen>`  set  consumers of a subscription, including its asides.
+--   `watched`  zset  stream path -> when it came to be watched (a counter).
+--   `due`  zset  consumer -> deadline, ms.
+--   `waiting`, `aside`  zset  consumer that is waking and not retired -> since when, ms. Asides are on the second list.
+--   `retired`, `live`  zset  consumer that is waking and retired, or live -> since when, ms.
+--   `given_up`  zset  consumer that was given up -> when, ms.
+--   `failing`, `hidden`  zset  consumer whose field of that name is not 0 -> the field, ms.
+--   What lies ahead is not shown (fsm.Consumer.AsOf).
+--   `quarantined`  hash  consumer in quarantine -> why. Its stored data is not as it should be (quarantine).
+--   `dropping`  hash  generation of a deleted subscription with consumers or dead letters left -> subscription.
+--   `a:<gen>`  set  nonces of links that have asked whether a generation is still on the list (link_stream.lua). It
+--   lasts for a while, or until the generation is deleted.
+--   `known`  hash  stream path -> its record (stream_of).
+--   `d:<path>`  string  how many deletions were dealt with that the registry stream will report. Each deletion that it
+--   reported first counts as -1. The key lasts for a minute.
+--   `meta`  hash  of the partition:
+--     `seq` is the counter of watched. `floor` is the highest epoch of any consumer removed. `restarts` counts restarts
+--     of streams.
+--     `life` (the incarnation), `base`, `mark`, `at` and `unresumed`: see fence. `stamp` and `removed`: see next_stamp and
+--     drop_stream.
+--     `deleted` is a version of the list. It has none of the subscriptions whose deletion the partition was told of.
+--   `letters`  hash  number of a dead letter -> since when its endpoint had failed, its subscription, and what it tells
+--   (redisstore.letter). The time is in ms, 0 if it was the only failure.
+--   `dead`, `dead:<sub>`  zset  number of a dead letter, which is also its score: of all, or of one subscription.
+--   `dead_counts`  hash  subscription -> how many dead letters it has.
+--   `r:<consumer>`  zset  its replay queue (control.ReplayStore): numbers of dead letters and spans, which are also their
+--   scores.
+--   `rs:<consumer>`  hash  number of a span in the queue -> its fsm.ReplaySpan: from, "," and to.
+--   `replays`  zset  consumers whose queue is not empty, all with score 0.
+--   `event:<id>`  hash  an event that was handed over (fsm.OutboxRecord):
+--     `event`, without its payload, `stream`, `status`, `attempts`, `consumer`, `at` (its Place), `last`, `delivered`,
+--     `error` and `code` are the fields of that record. Times are in ms, 0 for none. `placed` is its fsm.OutboxPlace,
+--     and `provider` that of the event. `keep` is its Retention, ms. `tries` are the last attempts, a line each: when, the
+--     status of the answer, and why it failed. `deliver_at` is its DeliverAt, if it has one. `counted` is there if `event_streams`
+--     counts it. Of an event that has expired so early that it may lie in its stream once more, `status` (then "expired"),
+--     `placed`, `delivered` and `deliver_at` are left for a time.
+--   `events:open`, `events:delivered`, `events:dead_letter`, `events:cancelled`  zset  fsm.OutboxPlace of each event on
+--   that fsm.OutboxList, all with score 0.
+--   `delayed`  zset  event that waits for its time -> fsm.OutboxRecord.DelayedUntil, ms.
+--   `expire`  zset  event that was delivered or cancelled -> when it goes, ms.
+--   `event_streams`  zset  stream of events -> how many of its events are kept. While it is being removed, the time in ms
+--   since when, as a negative number.
+--   `hour:<hour since 1970>`  hash  what became of events in that hour: handed_over, delivered, dead_letter, cancelled,
+--   or `t` and an fsm.TimeBucket, then a space and the provider -> how many. It goes once it is too old to be shown.
+--   `key:<key>`  hash  an idempotency key (fsm.OutboxKey): `id` and `asked`. It is in a partition of its own.
+--   `lease`  string  the replica that owns the partition.
+--   `n:<nonce>`  string  note of a call, for as long as it may be sent again because its reply was lost (note_call).
+--   For due.lua, it has what the call has handed out: consumers, each with the number of its attempt.

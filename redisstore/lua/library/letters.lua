@@ -1,0 +1,102 @@
+-- Dead letters: what is left of events that are not tried again (fsm/spec/lost.go).
+
+-- keep_letters stores dead letters of a consumer's subscription. The list letters has two items for each: since when
+-- deliveries had failed, as a text, and what it tells (redisstore.letter). It returns the number of the first.
+-- O(letters).
+local function keep_letters(c, letters)
+  local first, n = next_stamp(), #letters / 2
+  if n > 1 then redis.call('HSET', P .. 'meta', 'stamp', int(first + n - 1)) end
+  local kept, numbers = {}, {}
+  for i = 1, 2 * n, 2 do
+    local number = int(first + (i - 1) / 2)
+    kept[i], kept[i + 1] = number, letters[i] .. ' ' .. c.sub .. ' ' .. letters[i + 1]
+    numbers[i], numbers[i + 1] = number, number
+  end
+  in_chunks(kept, function(...) redis.call('HSET', P .. 'letters', ...) end)
+  in_chunks(numbers, function(...)
+    redis.call('ZADD', P .. 'dead', ...)
+    redis.call('ZADD', P .. 'dead:' .. c.sub, ...)
+  end)
+  redis.call('HINCRBY', P .. 'dead_counts', c.sub, int(n))
+  return int(first)
+end
+
+-- letter_text returns what a dead letter tells if no attempt has left it (spec.letter). The values attempts and
+-- born are texts, because cjson would round large numbers.
+local function letter_text(c, id, path, from, to, class, why, attempts, born)
+  local texts = cjson.encode({ g = c.gen, c = id, s = path, f = from, t = to, w = to, k = class, r = why or '' })
+  return string.sub(texts, 1, -2) .. ',"a":' .. attempts .. ',"o":' .. (born or '0') .. '}'
+end
+
+-- leave_letters leaves the dead letters of a consumer, and of its asides, if the consumer goes with its stream for a
+-- cause. The tail is the last one of that stream (spec.lost). O(asides).
+local function leave_letters(c, cause, tail)
+  local letters, ids, numbers = {}, aside_of(c) and { c.id } or redis.call('SMEMBERS', P .. 'x:' .. c.id), {}
+  for _, id in ipairs(ids) do numbers[id] = tonumber(string.match(id, '%d+$')) end
+  table.sort(ids, function(a, b) return numbers[a] < numbers[b] end)
+  links_read = links_read + #ids
+  local function lost(id, to)
+    local r = redis.call('HMGET', P .. 'c:' .. id, 'replay', 'ends', 'attempt', 'failing', 'born', 'error')
+    local acked, ends = redis.call('HGET', P .. 'l:' .. id, c.primary), to or r[2]
+    if r[1] or not acked or not ends or not ahead(ends, acked) then return end
+    letters[#letters + 1] = r[4]
+    letters[#letters + 1] = letter_text(c, id, c.primary, acked, ends, cause, not to and r[6], r[3], r[5])
+  end
+  for _, id in ipairs(ids) do lost(id) end
+  if not aside_of(c) and c.state ~= 'given_up' and c.profile and string.find(c.profile, '^%d+,[12]') then lost(c.id, tail) end
+  if #letters == 0 then return end
+  keep_letters(c, letters)
+  left[#left + 1] = { c.sub, c.primary, cause, #letters / 2 }
+end
+
+-- leave_letter leaves the dead letter of a consumer that is given up, and notes its number (spec.unwoken).
+-- Paths compare as offsets of one incarnation do. O(links).
+local function leave_letter(c)
+  local first
+  for path, l in pairs(links(c)) do
+    if ahead(l.tail, l.acked) and first ~= c.primary and (not first or path == c.primary or differ_after(first, path)) then first = path end
+  end
+  if not first or aside_of(c) then return end
+  local l, kept = links(c)[first], redis.call('HMGET', P .. 'c:' .. c.id, 'error', 'born')
+  redis.call('HSET', P .. 'c:' .. c.id, 'letter', keep_letters(c, {
+    int(c.failing), letter_text(c, c.id, first, l.acked, l.tail, 'given_up', kept[1], int(c.attempt), kept[2]),
+  }))
+end
+
+-- give_up gives a consumer up, and keeps what revive needs. O(links).
+local function give_up(c)
+  is_gone(c, 'given_up')
+  leave_letter(c)
+  c.state, c.attempt, c.stalled, c.moved, c.due = 'given_up', 0, 0, 0, 0
+  for path, l in pairs(links(c)) do redis.call('HSET', P .. 'c:' .. c.id, 'past:' .. path, l.tail) end
+end
+
+-- news says whether a stream has had an event since its consumer was given up (fsm.Link). Function renewed says whether
+-- any of its streams has, O(links).
+local function news(c, path) return ahead(tail_of(path), redis.call('HGET', P .. 'c:' .. c.id, 'past:' .. path) or '') end
+
+local function renewed(c)
+  for path in pairs(links(c)) do
+    if news(c, path) then return true end
+  end
+  return false
+end
+
+-- letter_of returns what a dead letter tells (redisstore.letter). It is nil if the letter is not kept, or cannot be
+-- read.
+local function letter_of(n)
+  local text = string.match(redis.call('HGET', P .. 'letters', n) or '', '^%d+ %S+ (.+)$')
+  local ok, letter = pcall(cjson.decode, text or '')
+  return ok and type(letter) == 'table' and letter or nil
+end
+
+-- receiver_of returns the id of the consumer that a dead letter's events are for. For an aside, that is its consumer.
+local function receiver_of(letter) return string.match(letter.c, '^([^:]*:[^:]*):') or letter.c end
+
+-- letters_of returns the numbers of the first letters of a span (fsm.LetterSpan), of all streams, at most so many.
+local function letters_of(sub, from, through, most)
+  return redis.call('ZRANGEBYSCORE', P .. (sub == '' and 'dead' or 'dead:' .. sub), from, through, 'LIMIT', 0, most)
+end
+
+-- is_of says whether a dead letter is for this consumer, or for any if the id is "".
+local function is_of(letter, id) return id == '' or letter and receiver_of(letter) == id end

@@ -1,0 +1,61 @@
+-- Consumers whose stored data is not as it should be.
+
+-- unlist takes consumers off the lists that depend on what a consumer waits for.
+local function unlist(...)
+  for _, list in ipairs({ 'due', 'waiting', 'aside', 'retired', 'live', 'given_up', 'failing', 'hidden' }) do
+    redis.call('ZREM', P .. list, ...)
+  end
+end
+
+-- quarantine takes a consumer off all lists, because its record cannot be read or leads to an error. So the consumer
+-- stops no other. Its record stays, with the reason in up to 200 bytes: resume.lua looks at it again.
+local function quarantine(id, why)
+  why = string.sub(why, 1, 200)
+  unlist(id)
+  if redis.call('HSET', P .. 'quarantined', id, why) == 1 then quarantined[#quarantined + 1] = { id, why } end
+end
+
+local function is_quarantined(id) return redis.call('HEXISTS', P .. 'quarantined', id) == 1 end
+
+-- is_of_record says whether an error comes from stored data. Any other error comes from the server, such as a lack of
+-- memory.
+local function is_of_record(why)
+  for _, part in ipairs({ 'attempt to ', 'bad argument', 'WRONGTYPE', 'not an integer', 'not a valid float', 'no number in' }) do
+    if string.find(why, part, 1, true) then return true end
+  end
+  return false
+end
+
+-- look calls f for one of several consumers, so that an error with this one harms no other. It returns whether that went
+-- well, and what f returned, or why it failed. A script that only reads leaves it at that.
+local function look(f, id, ...)
+  local ok, result = pcall(f, id, ...)
+  if ok then return true, result end
+  local why = type(result) == 'table' and result.err or tostring(result)
+  if not is_of_record(why) then error(result, 0) end
+  return false, why
+end
+
+-- apart is look, but puts the consumer in quarantine if f fails. The wakes that f has asked for are dropped then,
+-- because they are not stored.
+local function apart(f, id, ...)
+  local asked = #deliveries
+  local ok, result = look(f, id, ...)
+  if ok then return result end
+  for i = #deliveries, asked + 1, -1 do deliveries[i] = nil end
+  quarantine(id, result)
+end
+
+-- erase removes an unreadable consumer from the store.
+local function erase(id, set)
+  local paths = redis.pcall('HKEYS', P .. 'l:' .. id)
+  if paths.err then paths = {} end
+  local primary = redis.pcall('HGET', P .. 'c:' .. id, 'primary')
+  if type(primary) == 'string' then paths[#paths + 1] = primary end
+  touched = true
+  unwatch(paths, id)
+  redis.call('UNLINK', P .. 'c:' .. id, P .. 'l:' .. id, P .. 'x:' .. id, P .. 'r:' .. id, P .. 'rs:' .. id)
+  redis.call('ZREM', P .. 'replays', id)
+  redis.call('SREM', set, id)
+  redis.call('HDEL', P .. 'quarantined', id)
+end

@@ -1,0 +1,156 @@
+-- The wake of a consumer, and its attempts (fsm/spec/steps.go).
+
+-- ahead mirrors fsm.Offset.Ahead.
+local function ahead(offset, acked) return after(offset, acked) or other(offset, acked) end
+
+local function pending(c)
+  for _, l in pairs(links(c)) do
+    if ahead(l.tail, l.acked) then return true end
+  end
+  return false
+end
+
+-- streams returns the flat list path, acked, tail, … of a consumer's links.
+local function streams(c)
+  local s = {}
+  for path, l in pairs(links(c)) do
+    s[#s + 1] = path
+    s[#s + 1] = l.acked
+    s[#s + 1] = l.tail
+  end
+  return s
+end
+
+-- new_wake_id returns the id of a wake that this call begins.
+local function new_wake_id(c) return 'w_' .. string.sub(redis.sha1hex(NONCE .. c.id), 1, 20) end
+
+local function begin(c)
+  touched = true
+  begun[c.id] = true
+  local base = fence()
+  -- A server that does not tell its incarnation may have lost what another caller has seen. So epochs follow its clock.
+  if incarnation() == '-' then base = math.max(base, now * FSM.EPOCHS) end
+  c.epoch = math.max(c.epoch, base) + 1
+  c.wake = new_wake_id(c)
+  c.moved, c.attempt, c.handed, c.sent = 0, 0, 0, 0
+  c.woke = now
+end
+
+-- profile_of returns what a consumer's profile says. It is how long an attempt may be out, whether failures never give
+-- the consumer up, and the delays between attempts. Times are in ms (fsm.Profile).
+local function profile_of(c)
+  local numbers = {}
+  for n in string.gmatch(c.profile, '%d+') do numbers[#numbers + 1] = tonumber(n) end
+  if #numbers < 2 then error('no number in field profile', 0) end
+  local attempt, lasting = table.remove(numbers, 1), table.remove(numbers, 1) > 0
+  return attempt, lasting, numbers
+end
+
+-- patience returns how long an attempt of a consumer may be out.
+local function patience(c)
+  local attempt = c.profile and profile_of(c) or 0
+  return attempt > 0 and attempt or tonumber(WAKING)
+end
+
+-- take_back takes back an attempt that is out and was not reported, so that it is made again. It does so only if the
+-- profile counts only reported failures.
+local function take_back(c)
+  if c.sent == 0 or not c.profile then return end
+  local _, _, delays = profile_of(c)
+  if #delays == 0 then return end
+  c.attempt, c.sent = c.attempt - 1, 0
+  redis.call('HSET', P .. 'c:' .. c.id, 'again', int(c.epoch))
+end
+
+-- nudged_of returns fsm.Consumer.Nudged, 0 if it is zero. It also returns whether the consumer is fsm.Consumer.Probed.
+local function nudged_of(c)
+  local epoch, at, by = string.match(redis.call('HGET', P .. 'c:' .. c.id, 'nudged') or '', '^(%d+) (%d+)(.*)$')
+  if tonumber(epoch) ~= c.epoch then return 0, false end
+  return tonumber(at), by ~= ''
+end
+
+-- held_of returns fsm.Consumer.Held, "" if it is empty.
+local function held_of(c)
+  local held, own = redis.call('HGET', P .. 'c:' .. c.id, 'held') or '', int(c.epoch) .. ' ' .. int(c.handed) .. ' '
+  return string.sub(held, 1, #own) == own and string.sub(held, #own + 1) or ''
+end
+
+-- stays says whether a reason to wait is one for which a delivery waits on (fsm.BlockReason.Stays).
+local function stays(held) return held == 'rate' or held == 'consent' end
+
+local function set_nudged(c, at, probed)
+  if at > 0 then
+    redis.call('HSET', P .. 'c:' .. c.id, 'nudged', int(c.epoch) .. ' ' .. int(at) .. (probed and ' probed' or ''))
+  else
+    redis.call('HDEL', P .. 'c:' .. c.id, 'nudged')
+  end
+end
+
+-- waits says whether the next attempt of a consumer's wake is due later.
+local function waits(c)
+  return c.state == 'waking' and c.sent == 0 and c.retired == 0 and c.hidden == 0 and c.due > now
+end
+
+local function ask_for_attempt(c)
+  local born, attempt, span, nudged, replay = 0, 0, 0, c.attempt > 1 and now < (nudged_of(c)) and 1 or 0, 0
+  if c.profile then
+    local kept = redis.call('HMGET', P .. 'c:' .. c.id, 'born', 'span', 'replay')
+    born, attempt, replay = tonumber(kept[1] or '0') or error('no number in field born', 0), profile_of(c), kept[3] and 1 or 0
+    if c.attempt > 1 and kept[2] then
+      local epoch, n = string.match(kept[2], '^(%d+) (%d+)$')
+      if tonumber(epoch) == c.epoch then span = tonumber(n) end
+    end
+  end
+  deliveries[#deliveries + 1] = {
+    c.id, c.sub, c.gen, c.primary, c.epoch, c.wake, c.attempt, streams(c), c.woke, born, attempt, span, c.handed, nudged, replay,
+  }
+end
+
+-- uncount takes the time since a moment out of the failure clock, because no attempt could be made in it. The clock does
+-- not hold what lies before the first failure.
+local function uncount(c, since)
+  if c.failing > 0 and since > 0 then c.uncounted = c.uncounted + math.max(0, now - math.max(since, c.failing)) end
+end
+
+-- uncount_unattempted takes the time since the next attempt was due, or was parked, out of the failure clock.
+local function uncount_unattempted(c)
+  uncount(c, c.parked > 0 and c.parked or c.due)
+  c.parked = 0
+end
+
+-- begin_anew replaces a wake that may be lost by a new one. A push is still the same delivery, so its attempts count
+-- on.
+local function begin_anew(c)
+  local was, attempt, kept = c.epoch, c.attempt, redis.call('HGET', P .. 'c:' .. c.id, 'span') or ''
+  begin(c)
+  local epoch, span = string.match(kept, '^(%d+) (%d+)$')
+  if not c.profile or attempt == 0 or tonumber(epoch) ~= was or tonumber(span) == 0 then return end
+  c.attempt = attempt
+  redis.call('HSET', P .. 'c:' .. c.id, 'span', int(c.epoch) .. ' ' .. span)
+end
+
+local function hand_out(c)
+  uncount_unattempted(c)
+  if c.epoch <= fence() then
+    over(c, 'lost')
+    begin_anew(c)
+  end
+  c.attempt, c.handed, c.sent, c.due = c.attempt + 1, c.handed + 1, 1, now + patience(c)
+  ask_for_attempt(c)
+end
+
+-- repeated says whether an earlier run carried out this very call. Then the call began the consumer's wake, or was the
+-- last callback to succeed. Its reply was lost, and the client has sent it again. So repeated asks again for what the
+-- reply asked for.
+local function repeated(c)
+  if not c or begun[c.id] then return false end
+  if c.wake ~= new_wake_id(c) then return c.by == NONCE end
+  if c.state == 'waking' and c.sent == 1 and c.handed == 1 and c.hidden == 0 then ask_for_attempt(c) end
+  return true
+end
+
+-- carried_out says whether an earlier run that called note_call carried out this very call. REPEATED is how long
+-- clients may repeat a call, ms. That is longer than a call may take (connect.go).
+local REPEATED = 15000
+local function carried_out() return redis.call('EXISTS', P .. 'n:' .. NONCE) == 1 end
+local function note_call() redis.call('SET', P .. 'n:' .. NONCE, '', 'PX', REPEATED) end
