@@ -28,7 +28,6 @@ var passingTexts = []string{
 	"max number of clients reached",
 	// A node lost its slots while a script was running. Only a script that runs for seconds gets this.
 	"Script attempted to access a non local key", "while the cluster is down",
-	"Function not found", // of a server that has just become another one's heir, for example
 }
 
 // inScript finds the error code of a command that failed inside a script. Redis before 7 answers, for example,

@@ -78,7 +78,13 @@ func LoadScripts(ctx context.Context, rdb redis.UniversalClient) error {
 			return err
 		}
 	}
-	return (&scriptClient{rdb: rdb}).load(ctx, "")
+	load := func(ctx context.Context, server *redis.Client) error {
+		return server.FunctionLoad(ctx, ownFunctions().text).Err()
+	}
+	if cluster, ok := rdb.(*redis.ClusterClient); ok {
+		return cluster.ForEachMaster(ctx, load)
+	}
+	return load(ctx, rdb.(*redis.Client))
 }
 
 // ExpireEvents is expireEvents.

@@ -1,7 +1,6 @@
 package redisstore_test
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -120,7 +119,7 @@ func TestOnlyTheFunctionsOfOtherVersionsAreDropped(t *testing.T) {
 			must[fsm.Outcome](t)(w.Link(ctx, subscription("s"), fmt.Sprint("/", i), fsm.Start, ""))
 		}
 		for _, n := range tt.nodes {
-			for _, name := range []string{"reveille_0123", "theirs"} {
+			for _, name := range []string{"reveille_0123456789abcdef", "reveille_stats", "theirs"} {
 				if err := n.Client().FunctionLoad(ctx, fmt.Sprintf(
 					"#!lua name=%[1]s\nredis.register_function('%[1]s_f', function() return 1 end)", name,
 				)).Err(); err != nil {
@@ -138,21 +137,37 @@ func TestOnlyTheFunctionsOfOtherVersionsAreDropped(t *testing.T) {
 				names = append(names, l.Name)
 			}
 			slices.Sort(names)
-			if want := []string{redisstore.FunctionsName(), "theirs"}; !slices.Equal(names, want) {
+			if want := []string{redisstore.FunctionsName(), "reveille_stats", "theirs"}; !slices.Equal(names, want) {
 				t.Errorf("%s: it has %q, want %q", tt.name, names, want)
 			}
 		}
 	}
 }
 
-// TestAFullServerStillTells holds that scripts that only read are carried out while nothing can be written.
+// TestAFullServerStillTells holds that scripts that only read are carried out while nothing can be written, whether or
+// not the server has the functions.
 func TestAFullServerStillTells(t *testing.T) {
 	t.Parallel()
+	for name, forgets := range map[string]bool{"with functions": false, "without functions": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			tellsAll(t, forgets)
+		})
+	}
+}
+
+func tellsAll(t *testing.T, forgets bool) {
 	server := harness.StartRedis(t)
-	w := openWith(t, server.URL, nil, redisstore.Options{Partitions: 1})
+	core, logs := observer.New(zap.InfoLevel)
+	w := openWith(t, server.URL, nil, redisstore.Options{Partitions: 1, Logger: zap.New(core)})
 	ctx, sub := t.Context(), subscription("s")
 	must[fsm.Outcome](t)(w.Link(ctx, sub, "/a", fsm.Start, "1"))
-	if err := server.Client().ConfigSet(context.WithoutCancel(ctx), "maxmemory", "1").Err(); err != nil {
+	if forgets {
+		if err := server.Client().FunctionFlush(ctx).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := server.Client().ConfigSet(ctx, "maxmemory", "1").Err(); err != nil {
 		t.Fatal(err)
 	}
 	for name, reads := range map[string]func() error{
@@ -165,5 +180,20 @@ func TestAFullServerStillTells(t *testing.T) {
 		if err := reads(); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+	if n := logs.FilterMessageSnippet("takes no functions").Len(); n > 0 {
+		t.Errorf("what passes is taken for a refusal")
+	}
+}
+
+// TestAnErrorInAFunctionIsNoRefusal holds that a call is not made again by EVAL once it has begun.
+func TestAnErrorInAFunctionIsNoRefusal(t *testing.T) {
+	t.Parallel()
+	server := harness.StartRedis(t, "--rename-command", "SADD", "")
+	core, logs := observer.New(zap.InfoLevel)
+	w := openWith(t, server.URL, nil, redisstore.Options{Partitions: 1, Logger: zap.New(core)})
+	_, err := w.Link(t.Context(), subscription("s"), "/a", fsm.Start, "1")
+	if sent := commandCalls(t, server, "eval"); err == nil || sent != "" || logs.Len() > 0 {
+		t.Errorf("got %v; EVAL was carried out %q times; logged %v", err, sent, logs.All())
 	}
 }

@@ -45,7 +45,11 @@ type functions struct {
 	name, text string
 }
 
-const libraryPrefix = "reveille_"
+const (
+	libraryPrefix = "reveille_"
+	// libraryHash is how many hexadecimal digits follow it.
+	libraryHash = 16
+)
 
 // ownFunctions is the library of this version.
 var ownFunctions = sync.OnceValue(func() functions {
@@ -58,7 +62,7 @@ var ownFunctions = sync.OnceValue(func() functions {
 		}
 	}
 	sum := sha1.Sum([]byte(text.String()))
-	name := libraryPrefix + hex.EncodeToString(sum[:])[:16]
+	name := libraryPrefix + hex.EncodeToString(sum[:])[:libraryHash]
 	return functions{name, "#!lua name=" + name + "\n" + strings.Replace(registers, "NAME", name, 1) + text.String()}
 })
 
@@ -81,7 +85,7 @@ const (
 func (f functions) of(s *script) string { return f.name + "_" + s.name }
 
 // ScriptCalled returns the name of the script that a command calls, by the command's name and first argument. It is
-// empty if the command calls no script of this version.
+// empty if the command calls no script of this version. Tests use it: it takes the hashes of all scripts.
 func ScriptCalled(command, argument string) string {
 	switch strings.ToLower(command) {
 	case "fcall":
@@ -111,20 +115,31 @@ var scriptNames = sync.OnceValue(func() map[string]string {
 type scriptClient struct {
 	rdb redis.UniversalClient
 	log *zap.Logger
-	// refused is true once a server has taken no functions. Then all scripts go by EVAL.
+	// within bounds how long it waits for servers to take the functions.
+	within time.Duration
+	// refused is true once a server has refused functions. Then all scripts go by EVAL.
 	refused atomic.Bool
 }
 
-func (c *scriptClient) calls(s *script) (function bool) { return s.partitioned && !c.refused.Load() }
+// calls says whether a script is called as a function.
+func (c *scriptClient) calls(s *script) bool { return s.partitioned && !c.refused.Load() }
 
-// command returns the command that calls a script, and does not send it.
+// command returns the command that calls a script that the server has.
 func (c *scriptClient) command(ctx context.Context, s *script, keys []string, args []any) *redis.Cmd {
-	words := make([]any, 0, 3+len(keys)+len(args))
 	if c.calls(s) {
-		words = append(words, "fcall", ownFunctions().of(s), len(keys))
-	} else {
-		words = append(words, "evalsha", s.eval().Hash(), len(keys))
+		return scriptCommand(ctx, "fcall", ownFunctions().of(s), keys, args)
 	}
+	return scriptCommand(ctx, "evalsha", s.eval().Hash(), keys, args)
+}
+
+// whole returns the command that calls a script by its text.
+func (*scriptClient) whole(ctx context.Context, s *script, keys []string, args []any) *redis.Cmd {
+	return scriptCommand(ctx, "eval", s.text(), keys, args)
+}
+
+func scriptCommand(ctx context.Context, command, script string, keys []string, args []any) *redis.Cmd {
+	words := make([]any, 0, 3+len(keys)+len(args))
+	words = append(words, command, script, len(keys))
 	for _, k := range keys {
 		words = append(words, k)
 	}
@@ -135,51 +150,35 @@ func (c *scriptClient) command(ctx context.Context, s *script, keys []string, ar
 	return cmd
 }
 
-// call calls a script. It gives the server what that lacks.
+// call calls a script. It gives the server what that lacks. A server that takes no functions now, because it is full, for
+// example, gets the text.
 func (c *scriptClient) call(ctx context.Context, s *script, keys []string, args []any) (any, error) {
 	cmd := c.command(ctx, s, keys, args)
 	_ = c.rdb.Process(ctx, cmd)
-	if !c.lacks(cmd.Err()) {
-		return cmd.Result()
+	if c.lacks(cmd.Err()) && c.calls(s) && c.load(ctx, keys[0]) {
+		cmd = c.command(ctx, s, keys, args)
+		_ = c.rdb.Process(ctx, cmd)
 	}
-	if c.calls(s) {
-		if err := c.load(ctx, keys[0]); err != nil {
-			return nil, err
-		}
+	if c.lacks(cmd.Err()) {
+		cmd = c.whole(ctx, s, keys, args)
+		_ = c.rdb.Process(ctx, cmd)
 	}
-	cmd = c.again(ctx, s, keys, args)
-	_ = c.rdb.Process(ctx, cmd)
 	return cmd.Result()
 }
 
-// again is command once the server lacked the script. It has the text, unless the server has got the functions.
-func (c *scriptClient) again(ctx context.Context, s *script, keys []string, args []any) *redis.Cmd {
-	cmd := c.command(ctx, s, keys, args)
-	if words := cmd.Args(); words[0] == "evalsha" {
-		words[0], words[1] = "eval", s.text()
-	}
-	return cmd
-}
-
-// lacks says whether an answer to a call says that the server does not have the script. It notes if that is because it
-// takes no functions.
+// lacks says whether an answer to a call says that the server does not have the script. It notes if that is because the
+// server has no FCALL.
 func (c *scriptClient) lacks(err error) bool {
 	var reply redis.Error
 	if !errors.As(err, &reply) {
 		return false
 	}
 	text := strings.ToLower(reply.Error())
-	if refusesFunctions(text) {
+	if strings.Contains(text, "fcall") && !strings.Contains(text, "@user_function") {
 		c.refuse(err)
 		return true
 	}
 	return strings.HasPrefix(text, "noscript") || strings.HasPrefix(text, "err function not found")
-}
-
-// refusesFunctions says whether a server or its users refuse FCALL or FUNCTION for good.
-func refusesFunctions(answer string) bool {
-	return (strings.HasPrefix(answer, "err unknown") || strings.HasPrefix(answer, "noperm")) &&
-		(strings.Contains(answer, "fcall") || strings.Contains(answer, "function"))
 }
 
 func (c *scriptClient) refuse(err error) {
@@ -188,38 +187,46 @@ func (c *scriptClient) refuse(err error) {
 	}
 }
 
-// load gives the functions to the server that has a key, or to all servers if there is no key.
-func (c *scriptClient) load(ctx context.Context, key string) error {
-	cluster, ok := c.rdb.(*redis.ClusterClient)
-	switch {
-	case !ok:
-		return c.loadTo(ctx, c.rdb)
-	case key == "":
-		return cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
-			return c.loadTo(ctx, node)
+// load gives the functions to the servers that have some keys, and says whether one has taken them.
+func (c *scriptClient) load(ctx context.Context, keys ...string) bool {
+	ctx, cancel := context.WithTimeout(ctx, c.within)
+	defer cancel()
+	servers := map[redis.Cmdable]struct{}{}
+	if cluster, ok := c.rdb.(*redis.ClusterClient); ok {
+		for _, key := range keys {
+			if node, err := cluster.MasterForKey(ctx, key); err == nil {
+				servers[node] = struct{}{}
+			}
+		}
+	} else {
+		servers[c.rdb] = struct{}{}
+	}
+	var loads sync.WaitGroup
+	var loaded atomic.Bool
+	for server := range servers {
+		loads.Go(func() {
+			if c.loadTo(ctx, server) {
+				loaded.Store(true)
+			}
 		})
 	}
-	node, err := cluster.MasterForKey(ctx, key)
-	if err != nil {
-		return err
-	}
-	return c.loadTo(ctx, node)
+	loads.Wait()
+	return loaded.Load()
 }
 
-func (c *scriptClient) loadTo(ctx context.Context, server redis.Cmdable) error {
+func (c *scriptClient) loadTo(ctx context.Context, server redis.Cmdable) bool {
 	err := server.FunctionLoad(ctx, ownFunctions().text).Err()
 	var reply redis.Error
-	if !errors.As(err, &reply) {
-		return err
-	}
-	switch text := strings.ToLower(reply.Error()); {
-	case strings.Contains(text, "already exists"):
-		return nil
-	case refusesFunctions(text):
+	switch {
+	case err == nil:
+		return true
+	case !errors.As(err, &reply):
+	case strings.Contains(reply.Error(), "already exists"):
+		return true
+	case !passes(reply.Error()), redis.IsPermissionError(err):
 		c.refuse(err)
-		return nil
 	}
-	return err
+	return false
 }
 
 // dropOthersEvery is how often the functions of other versions are dropped. A version that still runs loads its
@@ -234,16 +241,25 @@ func (s *Store) dropOthers(ctx context.Context) {
 			return
 		}
 		if s.ownership.Owns(0) && !s.calls.refused.Load() {
-			_ = s.calls.dropOthers(ctx) // the next time
+			if err := wrap(s.calls.dropOthers(ctx)); err != nil {
+				s.opts.Logger.Warn("redis did not drop the functions of other versions", zap.Error(err))
+			}
 		}
 	}
+}
+
+// isLibrary says whether a library is one of ours, of any version.
+func isLibrary(name string) bool {
+	hash, ours := strings.CutPrefix(name, libraryPrefix)
+	_, err := hex.DecodeString(hash)
+	return ours && err == nil && len(hash) == libraryHash
 }
 
 func (c *scriptClient) dropOthers(ctx context.Context) error {
 	drop := func(ctx context.Context, server redis.Cmdable) error {
 		all, err := server.FunctionList(ctx, redis.FunctionListQuery{LibraryNamePattern: libraryPrefix + "*"}).Result()
 		for _, l := range all {
-			if l.Name != ownFunctions().name {
+			if isLibrary(l.Name) && l.Name != ownFunctions().name {
 				err = errors.Join(err, server.FunctionDelete(ctx, l.Name).Err())
 			}
 		}

@@ -2,6 +2,8 @@ package redisstore
 
 import (
 	"os/exec"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -60,6 +62,25 @@ func TestTheLuaIsClean(t *testing.T) {
 	for _, s := range scripts {
 		if !s.partitioned { // such a script has in front what its kind may use
 			check(s.name, s.text(), global)
+		}
+	}
+}
+
+// TestACallBeginsAnew holds that begin_call sets what calls change: a server with functions keeps it.
+func TestACallBeginsAnew(t *testing.T) {
+	const cached = "last_a, last_b, last"
+	text := Library()
+	_, begins, _ := strings.Cut(text, "\nlocal function begin_call(")
+	begins, _, _ = strings.Cut(begins, "\nend\n")
+	set := regexp.MustCompile(`\w+`).FindAllString(begins, -1)
+	declared := regexp.MustCompile(`(?m)^local ([\w, ]+)( = .*)?$`)
+	for _, m := range declared.FindAllStringSubmatch(text, -1) {
+		names, constant := m[1], m[2] != ""
+		for _, name := range strings.Split(names, ", ") {
+			assigned := regexp.MustCompile(`(?m)^ +(\w+, )*` + name + `(, \w+)* = `).MatchString(text)
+			if names != cached && (assigned || !constant) && !slices.Contains(set, name) {
+				t.Errorf("begin_call does not set %s", name)
+			}
 		}
 	}
 }

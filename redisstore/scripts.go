@@ -6,6 +6,7 @@ import (
 	"embed"
 	"encoding/hex"
 	mrand "math/rand/v2"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,12 +19,20 @@ import (
 //go:embed lua/*.lua lua/library/*.lua
 var sources embed.FS
 
+// source returns a file without its comments, which Redis need not get. Its lines stay where they are.
 func source(name string) string {
 	b, err := sources.ReadFile("lua/" + name + ".lua")
 	if err != nil {
 		panic("redisstore: " + err.Error()) // embedded at build time
 	}
-	return string(b)
+	var text strings.Builder
+	for line := range strings.Lines(string(b)) {
+		if strings.HasPrefix(strings.TrimSpace(line), "--") {
+			line = "\n"
+		}
+		text.WriteString(line)
+	}
+	return text.String()
 }
 
 // script is a Lua script with the name of its file.
@@ -105,7 +114,7 @@ var (
 	scriptFinish        = partitionScript("finish")
 	scriptDeliver       = partitionScript("deliver")
 	scriptCallback      = partitionScript("callback")
-	scriptMarkDeleted   = partitionScript("mark_deleted")
+	scriptMarkDeleted   = freeScript("mark_deleted")
 	scriptDrop          = freeScript("drop")
 	scriptResume        = partitionScript("resume")
 	scriptReleaseHeld   = partitionScript("release_held")
@@ -131,19 +140,19 @@ var (
 	scriptDropKey       = freeScript("drop_key")
 	scriptExpiredEvents = readScript("expired_events")
 	scriptDropEvent     = freeScript("drop_event")
-	scriptEndLoss       = partitionScript("end_loss")
+	scriptEndLoss       = freeScript("end_loss")
 	scriptDueEvents     = partitionScript("due_events")
 	scriptReleaseEvent  = partitionScript("release_event")
 	scriptBeginRemoval  = partitionScript("begin_removal")
-	scriptEndRemoval    = partitionScript("end_removal")
+	scriptEndRemoval    = freeScript("end_removal")
 	scriptAcceptEvent   = partitionScript("accept_event")
 	scriptTakeEvent     = partitionScript("take_event")
 	scriptReadEvents    = freeScript("read_events")
 	scriptListEvents    = readScript("list_events")
 	scriptCancelEvent   = partitionScript("cancel_event")
-	scriptCountEvents   = readScript("count_events")
+	scriptCountEvents   = freeScript("count_events")
 	scriptCountHours    = readScript("count_hours")
-	scriptLease         = partitionScript("lease")
+	scriptLease         = freeScript("lease")
 	scriptCensus        = readScript("census")
 
 	scriptCreateSubscription = listScript("create_subscription")
@@ -187,8 +196,7 @@ func randomDraw() Draw {
 	}
 }
 
-// run calls a script of a partition by its hash. If Redis does not have the script, run sends its text. If the call is
-// not answered, Run may send it again.
+// run calls a script of a partition. If the call is not answered, Run may send it again.
 func (s *Store) run(ctx context.Context, sc *script, partition int, args ...any) *reply {
 	all := s.arguments(partition, args...)
 	r := s.remember(partition, s.call(ctx, sc, s.keys.guard(partition), all...))
@@ -211,7 +219,7 @@ func (s *Store) call(ctx context.Context, sc *script, keys []string, args ...any
 	var v any
 	var err error
 	if s.sharing != nil {
-		v, err = s.sharing.run(ctx, s.calls.command(ctx, sc, keys, args), alone)
+		v, err = s.sharing.run(ctx, func() *redis.Cmd { return s.calls.command(ctx, sc, keys, args) }, alone)
 	} else {
 		v, err = alone(ctx)
 	}
@@ -280,11 +288,19 @@ func (s *Store) pipeline(
 	for i := range all {
 		all[i] = i
 	}
-	if missing := s.together(ctx, sc, s.calls.command, all, call, replies); len(missing) > 0 {
-		if s.calls.calls(sc) {
-			_ = s.calls.load(ctx, "") // a server that takes none now lacks them still
+	missing := s.together(ctx, sc, s.calls.command, all, call, replies)
+	if len(missing) > 0 && s.calls.calls(sc) {
+		var at []string
+		for _, i := range missing {
+			keys, _ := call(i)
+			at = append(at, keys[0])
 		}
-		s.together(ctx, sc, s.calls.again, missing, call, replies)
+		if s.calls.load(ctx, at...) {
+			missing = s.together(ctx, sc, s.calls.command, missing, call, replies)
+		}
+	}
+	if len(missing) > 0 {
+		s.together(ctx, sc, s.calls.whole, missing, call, replies)
 	}
 	var failure error
 	for i, r := range replies {

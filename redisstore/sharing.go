@@ -77,9 +77,9 @@ type once struct{ *redis.Cmd }
 // NoRetry implements redis.Cmder.
 func (once) NoRetry() bool { return true }
 
-// run makes a call: with its command, together with other calls, or alone.
+// run makes a call: alone, or by its command together with other calls.
 func (h *sharing) run(
-	ctx context.Context, cmd *redis.Cmd, alone func(context.Context) (any, error),
+	ctx context.Context, command func() *redis.Cmd, alone func(context.Context) (any, error),
 ) (any, error) {
 	began := time.Now()
 	h.mu.Lock()
@@ -89,7 +89,7 @@ func (h *sharing) run(
 		defer h.sent()
 		return alone(ctx)
 	}
-	c := &sharedCall{cmd: cmd, answered: make(chan struct{})}
+	c := &sharedCall{cmd: command(), answered: make(chan struct{})}
 	if h.waiting = append(h.waiting, c); len(h.waiting) == 1 {
 		h.late.Reset(h.wait)
 	}

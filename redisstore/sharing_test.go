@@ -84,8 +84,8 @@ func openSharing(t *testing.T) (*sharing, *gate) {
 func (h *sharing) echo(ctx context.Context, word string) <-chan echoed {
 	c := make(chan echoed, 1)
 	go func() {
-		cmd := redis.NewCmd(ctx, "evalsha", echo.Hash(), 1, "k:", word)
-		v, err := h.run(ctx, cmd, func(ctx context.Context) (any, error) {
+		command := func() *redis.Cmd { return redis.NewCmd(ctx, "evalsha", echo.Hash(), 1, "k:", word) }
+		v, err := h.run(ctx, command, func(ctx context.Context) (any, error) {
 			return echo.Run(ctx, h.client, []string{"k:"}, word).Result()
 		})
 		c <- echoed{v, err}

@@ -145,7 +145,7 @@ func New(rdb redis.UniversalClient, opts Options) *Store {
 	opts.Outage = cmp.Or(opts.Outage, &throttle.Outage{})
 	follows := opts.Outcomes != nil
 	opts.Outcomes = cmp.Or(opts.Outcomes, router.New())
-	calls := &scriptClient{rdb: rdb, log: opts.Logger}
+	calls := &scriptClient{rdb: rdb, log: opts.Logger, within: opts.limits.all}
 	calls.refused.Store(opts.Embedded)
 	s := &Store{
 		rdb: rdb, calls: calls, sharing: newSharing(rdb, opts.limits.call, calls.lacks), opts: opts,
