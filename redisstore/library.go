@@ -150,8 +150,8 @@ func scriptCommand(ctx context.Context, command, script string, keys []string, a
 	return cmd
 }
 
-// call calls a script. It gives the server what that lacks. A server that takes no functions now, because it is full, for
-// example, gets the text.
+// call calls a script. It gives the server what that lacks. A server that takes no functions now, for example because
+// it is full, gets the text.
 func (c *scriptClient) call(ctx context.Context, s *script, keys []string, args []any) (any, error) {
 	cmd := c.command(ctx, s, keys, args)
 	_ = c.rdb.Process(ctx, cmd)
