@@ -44,8 +44,7 @@ var constants = []struct {
 
 func millis(d time.Duration) int64 { return d.Milliseconds() }
 
-// withConstants puts the constants in front of a script that uses some, on its first line. So errors name the lines of
-// the file.
+// withConstants puts the constants in front of a script that uses some, on its first line.
 func withConstants(script string) string {
 	if !strings.Contains(script, "FSM.") {
 		return script

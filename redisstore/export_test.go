@@ -103,7 +103,7 @@ func (s *Store) RunCounter(ctx context.Context) { s.counter.run(ctx) }
 func (s *Store) IndexLogs(ctx context.Context) error { return s.log.indexAll(ctx) }
 
 // DropOtherFunctions drops the functions of other versions, as Run does now and then.
-func (s *Store) DropOtherFunctions(ctx context.Context) error { return s.calls.dropOthers(ctx) }
+func (s *Store) DropOtherFunctions(ctx context.Context) error { return s.scripts.dropOthers(ctx) }
 
 // FunctionsName is the name of this version's library of functions.
 func FunctionsName() string { return ownFunctions().name }

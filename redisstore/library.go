@@ -18,9 +18,10 @@ import (
 // The scripts of partitions have one library (lua/library). A server with functions, such as Redis 7, keeps it together
 // with the scripts. On any other server, each script has the library in front, and each call makes its functions anew.
 
-// subjects are the files of the library. Lua wants a function to stand before its use.
+// subjects are the files of the library, except keys.lua, which has only comments. Lua wants a function to stand before
+// its use.
 var subjects = []string{
-	"call", "keys", "offset", "schedule", "fence", "tails", "streams", "restarts", "quarantine", "visit", "consumer",
+	"call", "offset", "schedule", "fence", "tails", "streams", "restarts", "quarantine", "visit", "consumer",
 	"wake", "steps", "letters", "replay", "outbox", "transitions", "anew", "reply",
 }
 
@@ -33,8 +34,8 @@ var Library = sync.OnceValue(func() string {
 	return text.String()
 })
 
-// Link returns a script as a server without functions gets it. The library is Library or a variant of it.
-func Link(library, script string) string {
+// WithLibrary returns a script of a partition as EVAL gets it. The library is Library or a variant of it.
+func WithLibrary(library, script string) string {
 	return withConstants(library) + "local function call(KEYS, ARGV) begin_call(KEYS, ARGV)\n" + script +
 		"\nend\nreturn call(KEYS, ARGV)\n"
 }
@@ -56,7 +57,7 @@ var ownFunctions = sync.OnceValue(func() functions {
 	var text strings.Builder
 	text.WriteString(withConstants(Library()))
 	for _, s := range scripts {
-		if s.partitioned {
+		if s.function {
 			fmt.Fprintf(&text, "register('%s', { %s }, function(KEYS, ARGV) begin_call(KEYS, ARGV)\n%s\nend)\n",
 				s.name, s.flag, source(s.name))
 		}
@@ -69,17 +70,6 @@ var ownFunctions = sync.OnceValue(func() functions {
 // registers begins the library. The names of functions are the server's, so each begins with the library's.
 const registers = "local function register(name, flags, f) redis.register_function{ function_name = 'NAME_' .. name, " +
 	"callback = f, flags = flags } end "
-
-// functionFlag is a flag of Redis. Without one, a server that is full, cannot save, or has too few replicas does not
-// carry out a function, even if that changes nothing.
-type functionFlag string
-
-const (
-	// noWrites is for a script that changes nothing. Redis refuses its writes.
-	noWrites functionFlag = "'no-writes'"
-	// allowOOM has a server that is full carry out a script.
-	allowOOM functionFlag = "'allow-oom'"
-)
 
 // of is the function of a script.
 func (f functions) of(s *script) string { return f.name + "_" + s.name }
@@ -121,19 +111,26 @@ type scriptClient struct {
 	refused atomic.Bool
 }
 
-// calls says whether a script is called as a function.
-func (c *scriptClient) calls(s *script) bool { return s.partitioned && !c.refused.Load() }
+// isFunction says whether a script is called as a function.
+func (c *scriptClient) isFunction(s *script) bool { return s.function && !c.refused.Load() }
 
 // command returns the command that calls a script that the server has.
 func (c *scriptClient) command(ctx context.Context, s *script, keys []string, args []any) *redis.Cmd {
-	if c.calls(s) {
-		return scriptCommand(ctx, "fcall", ownFunctions().of(s), keys, args)
+	if c.isFunction(s) {
+		return c.asFunction(ctx, s, keys, args)
 	}
+	return c.byHash(ctx, s, keys, args)
+}
+
+func (*scriptClient) asFunction(ctx context.Context, s *script, keys []string, args []any) *redis.Cmd {
+	return scriptCommand(ctx, "fcall", ownFunctions().of(s), keys, args)
+}
+
+func (*scriptClient) byHash(ctx context.Context, s *script, keys []string, args []any) *redis.Cmd {
 	return scriptCommand(ctx, "evalsha", s.eval().Hash(), keys, args)
 }
 
-// whole returns the command that calls a script by its text.
-func (*scriptClient) whole(ctx context.Context, s *script, keys []string, args []any) *redis.Cmd {
+func (*scriptClient) byText(ctx context.Context, s *script, keys []string, args []any) *redis.Cmd {
 	return scriptCommand(ctx, "eval", s.text(), keys, args)
 }
 
@@ -150,31 +147,41 @@ func scriptCommand(ctx context.Context, command, script string, keys []string, a
 	return cmd
 }
 
-// call calls a script. It gives the server what that lacks. A server that takes no functions now, for example because
-// it is full, gets the text.
+// call calls a script. A server that does not have the function gets the library. If it takes none now, for example
+// because it is full, it gets the script.
 func (c *scriptClient) call(ctx context.Context, s *script, keys []string, args []any) (any, error) {
-	cmd := c.command(ctx, s, keys, args)
-	_ = c.rdb.Process(ctx, cmd)
-	if c.lacks(cmd.Err()) && c.calls(s) && c.load(ctx, keys[0]) {
-		cmd = c.command(ctx, s, keys, args)
+	has := func(cmd *redis.Cmd) bool {
 		_ = c.rdb.Process(ctx, cmd)
+		return !c.lacks(cmd.Err())
 	}
-	if c.lacks(cmd.Err()) {
-		cmd = c.whole(ctx, s, keys, args)
+	if c.isFunction(s) {
+		cmd := c.asFunction(ctx, s, keys, args)
+		if has(cmd) {
+			return cmd.Result()
+		}
+		if c.load(ctx, keys[0]) {
+			if cmd = c.asFunction(ctx, s, keys, args); has(cmd) {
+				return cmd.Result()
+			}
+		}
+	}
+	cmd := c.byHash(ctx, s, keys, args)
+	if !has(cmd) {
+		cmd = c.byText(ctx, s, keys, args)
 		_ = c.rdb.Process(ctx, cmd)
 	}
 	return cmd.Result()
 }
 
-// lacks says whether an answer to a call says that the server does not have the script. It notes if that is because the
-// server has no FCALL.
+// lacks says whether an answer means that the server does not have a script, and has done nothing. If it refuses FCALL,
+// that is noted.
 func (c *scriptClient) lacks(err error) bool {
 	var reply redis.Error
 	if !errors.As(err, &reply) {
 		return false
 	}
 	text := strings.ToLower(reply.Error())
-	if strings.Contains(text, "fcall") && !strings.Contains(text, "@user_function") {
+	if strings.Contains(text, "fcall") {
 		c.refuse(err)
 		return true
 	}
@@ -187,7 +194,7 @@ func (c *scriptClient) refuse(err error) {
 	}
 }
 
-// load gives the functions to the servers that have some keys, and says whether one has taken them.
+// load gives the library to the servers that have some keys, and says whether one has taken it.
 func (c *scriptClient) load(ctx context.Context, keys ...string) bool {
 	ctx, cancel := context.WithTimeout(ctx, c.within)
 	defer cancel()
@@ -240,8 +247,8 @@ func (s *Store) dropOthers(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		if s.ownership.Owns(0) && !s.calls.refused.Load() {
-			if err := wrap(s.calls.dropOthers(ctx)); err != nil {
+		if s.ownership.Owns(0) && !s.scripts.refused.Load() {
+			if err := wrap(s.scripts.dropOthers(ctx)); err != nil {
 				s.opts.Logger.Warn("redis did not drop the functions of other versions", zap.Error(err))
 			}
 		}

@@ -41,8 +41,9 @@ type script struct {
 	// partitioned is true for a script that works within a partition. Such a script returns the partition's watermark
 	// besides its own reply.
 	partitioned bool
-	// flag is the flag of its function.
-	flag functionFlag
+	// function is true if servers with functions have it as one. flag is the flag of the function.
+	function bool
+	flag     string
 	// text is what EVAL gets, and eval has its hash.
 	text func() string
 	eval func() *redis.Script
@@ -58,24 +59,26 @@ func newScript(name string, text func() string) *script {
 	return s
 }
 
-// partitionScript makes a script that works within a partition, with the library.
+// partitionScript makes a script that works within a partition, with the library. A server that is full, cannot save,
+// or has too few replicas refuses it as a function, even if it would change nothing.
 func partitionScript(name string) *script {
-	s := newScript(name, func() string { return Link(Library(), source(name)) })
-	s.partitioned = true
+	s := plainScript(name)
+	s.function = true
 	return s
 }
 
-// readScript makes a script that works within a partition and changes nothing.
+// readScript makes a script that works within a partition and changes nothing. Redis refuses its writes.
 func readScript(name string) *script {
 	s := partitionScript(name)
-	s.flag = noWrites
+	s.flag = "'no-writes'"
 	return s
 }
 
-// freeScript makes a script that works within a partition, and frees memory or needs next to none.
-func freeScript(name string) *script {
-	s := partitionScript(name)
-	s.flag = allowOOM
+// plainScript makes a script that works within a partition, and that goes by EVAL. A server that is full, for example,
+// carries it out for as long as it reads or frees memory.
+func plainScript(name string) *script {
+	s := newScript(name, func() string { return WithLibrary(Library(), source(name)) })
+	s.partitioned = true
 	return s
 }
 
@@ -96,10 +99,10 @@ func bareScript(name, text string) *script {
 }
 
 var (
-	scriptStream        = freeScript("stream")
+	scriptStream        = plainScript("stream")
 	scriptNoteStream    = partitionScript("note_stream")
 	scriptLinkStream    = partitionScript("link_stream")
-	scriptForgetStream  = freeScript("forget_stream")
+	scriptForgetStream  = plainScript("forget_stream")
 	scriptScanStreams   = readScript("scan_streams")
 	scriptTakeDeletion  = partitionScript("take_deletion")
 	scriptObserve       = partitionScript("observe")
@@ -114,45 +117,45 @@ var (
 	scriptFinish        = partitionScript("finish")
 	scriptDeliver       = partitionScript("deliver")
 	scriptCallback      = partitionScript("callback")
-	scriptMarkDeleted   = freeScript("mark_deleted")
-	scriptDrop          = freeScript("drop")
+	scriptMarkDeleted   = plainScript("mark_deleted")
+	scriptDrop          = plainScript("drop")
 	scriptResume        = partitionScript("resume")
 	scriptReleaseHeld   = partitionScript("release_held")
 	scriptListLetters   = readScript("list_letters")
-	scriptDropLetters   = freeScript("drop_letters")
+	scriptDropLetters   = plainScript("drop_letters")
 	scriptReplayLetters = partitionScript("replay_letters")
 	scriptCountLetters  = readScript("count_letters")
 	scriptLettersUpto   = readScript("letters_upto")
 	scriptReplaySpan    = partitionScript("replay_span")
 	scriptReplayQueues  = readScript("replay_queues")
-	scriptCancelReplays = freeScript("cancel_replays")
+	scriptCancelReplays = plainScript("cancel_replays")
 	scriptTally         = readScript("tally")
 	scriptTallyEach     = readScript("tally_each")
 	scriptRewind        = partitionScript("rewind")
 	scriptRetry         = partitionScript("retry")
 	scriptRetryDelivery = partitionScript("retry_delivery")
 	scriptProbeDelivery = partitionScript("probe_delivery")
-	scriptLongest       = freeScript("longest_waiting")
+	scriptLongest       = plainScript("longest_waiting")
 	scriptScanConsumers = readScript("scan_consumers")
 	scriptReserveKey    = partitionScript("reserve_key")
 	scriptKeepKey       = partitionScript("keep_key")
 	scriptKeyOf         = readScript("key_of")
-	scriptDropKey       = freeScript("drop_key")
+	scriptDropKey       = plainScript("drop_key")
 	scriptExpiredEvents = readScript("expired_events")
-	scriptDropEvent     = freeScript("drop_event")
-	scriptEndLoss       = freeScript("end_loss")
+	scriptDropEvent     = plainScript("drop_event")
+	scriptEndLoss       = plainScript("end_loss")
 	scriptDueEvents     = partitionScript("due_events")
 	scriptReleaseEvent  = partitionScript("release_event")
 	scriptBeginRemoval  = partitionScript("begin_removal")
-	scriptEndRemoval    = freeScript("end_removal")
+	scriptEndRemoval    = plainScript("end_removal")
 	scriptAcceptEvent   = partitionScript("accept_event")
 	scriptTakeEvent     = partitionScript("take_event")
-	scriptReadEvents    = freeScript("read_events")
+	scriptReadEvents    = plainScript("read_events")
 	scriptListEvents    = readScript("list_events")
 	scriptCancelEvent   = partitionScript("cancel_event")
-	scriptCountEvents   = freeScript("count_events")
+	scriptCountEvents   = plainScript("count_events")
 	scriptCountHours    = readScript("count_hours")
-	scriptLease         = freeScript("lease")
+	scriptLease         = plainScript("lease")
 	scriptCensus        = readScript("census")
 
 	scriptCreateSubscription = listScript("create_subscription")
@@ -215,11 +218,11 @@ func (s *Store) runOutcome(ctx context.Context, sc *script, partition int, args 
 // call calls a script with these keys and arguments.
 func (s *Store) call(ctx context.Context, sc *script, keys []string, args ...any) *reply {
 	began := time.Now()
-	alone := func(ctx context.Context) (any, error) { return s.calls.call(ctx, sc, keys, args) }
+	alone := func(ctx context.Context) (any, error) { return s.scripts.call(ctx, sc, keys, args) }
 	var v any
 	var err error
 	if s.sharing != nil {
-		v, err = s.sharing.run(ctx, func() *redis.Cmd { return s.calls.command(ctx, sc, keys, args) }, alone)
+		v, err = s.sharing.run(ctx, func() *redis.Cmd { return s.scripts.command(ctx, sc, keys, args) }, alone)
 	} else {
 		v, err = alone(ctx)
 	}
@@ -288,20 +291,20 @@ func (s *Store) pipeline(
 	for i := range all {
 		all[i] = i
 	}
-	missing := s.together(ctx, sc, s.calls.command, all, call, replies)
-	if len(missing) > 0 && s.calls.calls(sc) {
+	missing := all
+	if s.scripts.isFunction(sc) {
+		missing = s.together(ctx, sc, s.scripts.asFunction, missing, call, replies)
 		var at []string
 		for _, i := range missing {
 			keys, _ := call(i)
 			at = append(at, keys[0])
 		}
-		if s.calls.load(ctx, at...) {
-			missing = s.together(ctx, sc, s.calls.command, missing, call, replies)
+		if len(missing) > 0 && s.scripts.load(ctx, at...) {
+			missing = s.together(ctx, sc, s.scripts.asFunction, missing, call, replies)
 		}
 	}
-	if len(missing) > 0 {
-		s.together(ctx, sc, s.calls.whole, missing, call, replies)
-	}
+	missing = s.together(ctx, sc, s.scripts.byHash, missing, call, replies)
+	s.together(ctx, sc, s.scripts.byText, missing, call, replies)
 	var failure error
 	for i, r := range replies {
 		if sc.partitioned && r.bad == nil {
@@ -321,6 +324,9 @@ func (s *Store) together(
 	ctx context.Context, sc *script, command func(context.Context, *script, []string, []any) *redis.Cmd, calls []int,
 	call func(i int) (keys []string, args []any), replies []*reply,
 ) (missing []int) {
+	if len(calls) == 0 {
+		return nil
+	}
 	ctx, cancel := context.WithTimeout(ctx, s.opts.limits.all)
 	defer cancel()
 	pipe := s.rdb.Pipeline()
@@ -336,7 +342,7 @@ func (s *Store) together(
 		if v != nil {
 			err = nil // if one node of a cluster fails, the client sets its error on the others' answers, too
 		}
-		if s.calls.lacks(err) {
+		if s.scripts.lacks(err) {
 			missing = append(missing, i)
 		}
 		replies[i] = &reply{script: sc, items: []any{v}, bad: wrap(err)}

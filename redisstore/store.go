@@ -85,8 +85,8 @@ type Options struct {
 
 // Store keeps the state in Redis. It is safe for concurrent use.
 type Store struct {
-	rdb   redis.UniversalClient
-	calls *scriptClient
+	rdb     redis.UniversalClient
+	scripts *scriptClient
 	// sharing is nil if each call goes alone.
 	sharing *sharing
 	keys    keys
@@ -145,10 +145,10 @@ func New(rdb redis.UniversalClient, opts Options) *Store {
 	opts.Outage = cmp.Or(opts.Outage, &throttle.Outage{})
 	follows := opts.Outcomes != nil
 	opts.Outcomes = cmp.Or(opts.Outcomes, router.New())
-	calls := &scriptClient{rdb: rdb, log: opts.Logger, within: opts.limits.all}
-	calls.refused.Store(opts.Embedded)
+	client := &scriptClient{rdb: rdb, log: opts.Logger, within: opts.limits.all}
+	client.refused.Store(opts.Embedded)
 	s := &Store{
-		rdb: rdb, calls: calls, sharing: newSharing(rdb, opts.limits.call, calls.lacks), opts: opts,
+		rdb: rdb, scripts: client, sharing: newSharing(rdb, opts.limits.call, client.lacks), opts: opts,
 		draw: opts.Draw, catalog: cache.NewCatalog(),
 		keys: keys{partitions: opts.Partitions}, refreshing: make(chan struct{}, 1), refreshNow: bell.New(),
 		endpoints: cache.NewEndpoints(), lookNow: bell.New(),

@@ -36,7 +36,7 @@ end
 if token_expired then return reply(refuse('TOKEN_EXPIRED')) end
 -- The Redis client may repeat a "done" whose reply was lost, even after later wakes have begun.
 if repeated(c) or epoch ~= c.epoch and carried_out() then
-  return reply({ '', '', streams(c), outcome(), '' })
+  return reply({ '', '', links_list(c), outcome(), '' })
 end
 if epoch ~= c.epoch or token_epoch ~= c.epoch then return reply(refuse('STALE_EPOCH')) end
 of = c.wake
@@ -108,7 +108,7 @@ if next(links(c)) == nil then
   return reply({ '', '', {}, outcome(), of })
 end
 c.by = NONCE
-local now_subscribed = streams(c)
+local now_subscribed = links_list(c)
 if c.state == 'idle' then
   wake_if_pending(c)
 elseif done then

@@ -397,7 +397,7 @@ func (b *breaker) compile(rdb *redis.Client) {
 	if !strings.HasPrefix(b.patch.File, libraryFolder) {
 		script = b.patched(b.patch.File, luaFile(b.t, b.patch.File))
 	}
-	if err := rdb.ScriptLoad(b.t.Context(), redisstore.Link(b.library, script)).Err(); err != nil {
+	if err := rdb.ScriptLoad(b.t.Context(), redisstore.WithLibrary(b.library, script)).Err(); err != nil {
 		b.t.Error(err)
 	}
 }
@@ -424,7 +424,7 @@ func (b *breaker) broken(text string) string {
 	}
 	file := "redisstore/lua/" + name + ".lua"
 	if strings.Contains(text, redisstore.Library()) {
-		return redisstore.Link(b.library, b.patched(file, luaFile(b.t, file)))
+		return redisstore.WithLibrary(b.library, b.patched(file, luaFile(b.t, file)))
 	}
 	return b.patched(file, text)
 }

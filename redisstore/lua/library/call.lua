@@ -86,3 +86,14 @@ local function int(n)
   end
   return text
 end
+
+-- carried_out says whether an earlier run that called note_call carried out this very call. REPEATED is how long
+-- clients may repeat a call, ms. That is longer than a call may take (connect.go).
+local REPEATED = 15000
+local function carried_out() return redis.call('EXISTS', P .. 'n:' .. NONCE) == 1 end
+local function note_call() redis.call('SET', P .. 'n:' .. NONCE, '', 'PX', REPEATED) end
+
+-- in_chunks calls f with the items of a list, in chunks that unpack can take.
+local function in_chunks(list, f)
+  for i = 1, #list, 1000 do f(unpack(list, i, math.min(i + 999, #list))) end
+end

@@ -1,15 +1,20 @@
 -- How a partition finds that it may have lost its latest changes, and keeps epochs from being used twice
 -- (fsm/spec/fence.go).
 
+-- run_id is what the server has told of itself. It lasts from call to call: the process of a server has one for its whole
+-- life, and keeps no library of another process.
+local run_id
+
 -- incarnation is the server's run_id, which changes with a restart or a promotion. It is "-" if the server does not
 -- tell.
 local function incarnation()
-  if INCARNATION == '' or INCARNATION == '?' then
+  if INCARNATION ~= '' and INCARNATION ~= '?' then return INCARNATION end
+  if not run_id then
     local info = redis.call('INFO', 'server')
     local _, at = string.find(info, 'run_id:', 1, true) -- a pattern would be tried at every byte
-    INCARNATION = at and string.match(info, '^%w+', at + 1) or '-'
+    run_id = at and string.match(info, '^%w+', at + 1) or '-'
   end
-  return INCARNATION
+  return run_id
 end
 
 -- ABANDONED, ms: if no replica has taken a lease for this long, no replica is left that remembers the watermark. It is

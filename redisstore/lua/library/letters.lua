@@ -63,25 +63,6 @@ local function leave_letter(c)
   }))
 end
 
--- give_up gives a consumer up, and keeps what revive needs. O(links).
-local function give_up(c)
-  is_gone(c, 'given_up')
-  leave_letter(c)
-  c.state, c.attempt, c.stalled, c.moved, c.due = 'given_up', 0, 0, 0, 0
-  for path, l in pairs(links(c)) do redis.call('HSET', P .. 'c:' .. c.id, 'past:' .. path, l.tail) end
-end
-
--- news says whether a stream has had an event since its consumer was given up (fsm.Link). Function renewed says whether
--- any of its streams has, O(links).
-local function news(c, path) return ahead(tail_of(path), redis.call('HGET', P .. 'c:' .. c.id, 'past:' .. path) or '') end
-
-local function renewed(c)
-  for path in pairs(links(c)) do
-    if news(c, path) then return true end
-  end
-  return false
-end
-
 -- letter_of returns what a dead letter tells (redisstore.letter). It is nil if the letter is not kept, or cannot be
 -- read.
 local function letter_of(n)

@@ -33,3 +33,6 @@ local function after(a, b)
   if a ~= last_a or b ~= last_b then last_a, last_b, last = a, b, differ_after(a, b) end
   return last
 end
+
+-- ahead mirrors fsm.Offset.Ahead.
+local function ahead(offset, acked) return after(offset, acked) or other(offset, acked) end

@@ -1,4 +1,4 @@
--- Replays (fsm/spec/replay.go).
+-- Replays of dead letters and spans (fsm/spec/replay.go), and the end of a letter.
 
 -- unqueue takes a number out of a consumer's replay queue, if it is in it.
 local function unqueue(id, n)

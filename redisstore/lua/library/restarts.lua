@@ -1,5 +1,3 @@
--- Streams that were made anew or deleted while they had too many consumers for one script.
-
 -- restarts counts the partition's streams that were made anew or deleted while they had too many consumers for one
 -- script.
 local function restarts()

@@ -1,4 +1,4 @@
--- The steps that transitions are made of (fsm/spec/steps.go).
+-- How a consumer goes from one state to another (fsm/spec/steps.go).
 
 -- wake_if_pending wakes an idle consumer that has work. If has_work is true, it need not look at all the links.
 local function wake_if_pending(c, has_work)

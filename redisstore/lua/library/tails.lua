@@ -48,11 +48,6 @@ local function note_tail(path, tail, ends)
   end
 end
 
--- in_chunks calls f with the items of a list, in chunks that unpack can take.
-local function in_chunks(list, f)
-  for i = 1, #list, 1000 do f(unpack(list, i, math.min(i + 999, #list))) end
-end
-
 -- watch notes that streams concern a consumer. Streams that were watched before keep their numbers; the new numbers are
 -- skipped.
 local function watch(paths, id)

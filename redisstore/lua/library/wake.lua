@@ -1,7 +1,4 @@
--- The wake of a consumer, and its attempts (fsm/spec/steps.go).
-
--- ahead mirrors fsm.Offset.Ahead.
-local function ahead(offset, acked) return after(offset, acked) or other(offset, acked) end
+-- A wake and its attempts: how they begin, how long they last, and what the dispatcher gets of them.
 
 local function pending(c)
   for _, l in pairs(links(c)) do
@@ -10,8 +7,8 @@ local function pending(c)
   return false
 end
 
--- streams returns the flat list path, acked, tail, … of a consumer's links.
-local function streams(c)
+-- links_list returns the flat list path, acked, tail, … of a consumer's links.
+local function links_list(c)
   local s = {}
   for path, l in pairs(links(c)) do
     s[#s + 1] = path
@@ -102,7 +99,7 @@ local function ask_for_attempt(c)
     end
   end
   deliveries[#deliveries + 1] = {
-    c.id, c.sub, c.gen, c.primary, c.epoch, c.wake, c.attempt, streams(c), c.woke, born, attempt, span, c.handed, nudged, replay,
+    c.id, c.sub, c.gen, c.primary, c.epoch, c.wake, c.attempt, links_list(c), c.woke, born, attempt, span, c.handed, nudged, replay,
   }
 end
 
@@ -148,9 +145,3 @@ local function repeated(c)
   if c.state == 'waking' and c.sent == 1 and c.handed == 1 and c.hidden == 0 then ask_for_attempt(c) end
   return true
 end
-
--- carried_out says whether an earlier run that called note_call carried out this very call. REPEATED is how long
--- clients may repeat a call, ms. That is longer than a call may take (connect.go).
-local REPEATED = 15000
-local function carried_out() return redis.call('EXISTS', P .. 'n:' .. NONCE) == 1 end
-local function note_call() redis.call('SET', P .. 'n:' .. NONCE, '', 'PX', REPEATED) end
