@@ -27,6 +27,7 @@ var parts = []struct {
 	{"push", 20 * time.Minute, pushes},
 	{"hand-overs", 20 * time.Minute, handOvers},
 	{"round trips", 20 * time.Minute, roundTrips},
+	{"scripts", 20 * time.Minute, scripts},
 	{"silent streams", 30 * time.Minute, silentStreams},
 	{"burst", 20 * time.Minute, burst},
 	{"subscriptions", 30 * time.Minute, subscriptions},

@@ -107,8 +107,8 @@ func (t tally) which() string {
 	return strings.Join(text, ", ")
 }
 
-// count counts until the function that it returns is called.
-func (w *world) count() (stop func() tally) {
+// monitor calls f with each line of MONITOR, until the function that it returns is called.
+func (w *world) monitor(f func(line string)) (stop func()) {
 	w.t.Helper()
 	conn, err := net.Dial("tcp", w.redis.Addr)
 	w.check(err)
@@ -117,7 +117,6 @@ func (w *world) count() (stop func() tally) {
 	lines := bufio.NewReaderSize(conn, 1<<16)
 	_, err = lines.ReadString('\n') // +OK
 	w.check(err)
-	commands := map[string]float64{}
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		for {
@@ -125,16 +124,28 @@ func (w *world) count() (stop func() tally) {
 			if err != nil {
 				return
 			}
-			if c := clientsCommand(line); c != "" {
-				commands[c]++
-			}
+			f(line)
+		}
+	})
+	return func() {
+		_ = conn.Close()
+		wg.Wait()
+	}
+}
+
+// count counts until the function that it returns is called.
+func (w *world) count() (stop func() tally) {
+	w.t.Helper()
+	commands := map[string]float64{}
+	end := w.monitor(func(line string) {
+		if c := clientsCommand(line); c != "" {
+			commands[c]++
 		}
 	})
 	before := w.reads()
 	return func() tally {
 		reads := w.reads() - before
-		_ = conn.Close()
-		wg.Wait()
+		end()
 		return tally{commands: commands, reads: reads}
 	}
 }

@@ -130,6 +130,9 @@ func (w *world) writes(l load, r *receiver, paths []string) measured {
 	if !pause(w.ctx, l.settle) {
 		w.t.SkipNow()
 	}
+	if l.before != nil {
+		l.before()
+	}
 	var wg sync.WaitGroup
 	failures := make([]error, l.streams)
 	before, began := w.cpu(), time.Now()
