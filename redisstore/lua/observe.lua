@@ -5,8 +5,9 @@
 -- Returns { watched 0|1, busy 0|1, tail noted, 1 if the stream was seen closed there, next cursor, outcome }.
 -- O(batch + links that one script may read).
 local path, tail, cursor = ARGV[A], ARGV[A + 1], ARGV[A + 3]
-local watchers = redis.call('SCARD', P .. 'w:' .. path)
-if watchers == 0 then return reply({ 0, 1, '', 0, '0', outcome() }) end
+local watchers = redis.call('SRANDMEMBER', P .. 'w:' .. path, 51) -- all of them, if they are at most 51
+if #watchers == 0 then return reply({ 0, 1, '', 0, '0', outcome() }) end
+table.sort(watchers)
 note_tail(path, tail, ARGV[A + 2] == '1')
 meta() -- reads in one command what waking a consumer needs
 local busy = 1
@@ -16,5 +17,5 @@ local next_cursor = visit(P .. 'w:' .. path, cursor, function(id)
   if c.state == 'waking' then repeated(c) end
   if observed(c, path) then save(c) end
   if (c.state == 'idle' or c.state == 'given_up') and c.hidden == 0 and redis.call('HEXISTS', P .. 'l:' .. id, path) == 1 then busy = 0 end
-end, watchers)
+end, #watchers <= 50 and watchers)
 return reply({ 1, busy, tail_of(path), is_closed(path) and 1 or 0, next_cursor, outcome() })

@@ -45,7 +45,7 @@ var brokenAsides = []harness.BrokenScript{
 	},
 	{
 		Name: "an aside gives its events other ids", File: "redisstore/lua/library/consumer.lua",
-		Old: "aside and aside.born or int(epoch))", New: "int(epoch))",
+		Old: "aside and tonumber(aside.born) or epoch end", New: "epoch end",
 	},
 	{
 		Name: "what was answered by 410 steps aside", File: "redisstore/lua/fail.lua",

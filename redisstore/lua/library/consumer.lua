@@ -14,10 +14,11 @@ local function place_of(c)
 end
 
 -- RECORD are the fields of a consumer's record that scripts read. The function save writes the fields from the fifth
--- on. Each field costs, so a script that needs a rare field reads it by itself.
+-- on. Each field costs, so a script that needs a rare field reads it by itself. The last four may be missing.
 local RECORD = {
   'sub', 'gen', 'primary', 'profile', 'state', 'wake', 'by',
-  'epoch', 'woke', 'attempt', 'handed', 'sent', 'failing', 'retired', 'stalled', 'moved', 'hidden', 'due', 'since',
+  'epoch', 'woke', 'attempt', 'handed', 'sent', 'failing', 'retired', 'stalled', 'moved', 'hidden', 'due',
+  'since', 'born', 'replay', 'again',
 }
 
 -- wrong names the field of a record that is not as it should be. Numbers are exact up to MOST, and texts have at most
@@ -29,10 +30,10 @@ local function wrong(r, known_state)
     if not r[i] and not optional or r[i] and #r[i] > LONGEST then return RECORD[i] end
   end
   if not known_state then return 'state' end
-  for i = 8, #RECORD - 1 do
+  for i = 8, 18 do
     if not r[i] or not (r[i] >= 0 and r[i] < MOST) then return RECORD[i] end
   end
-  return 'since'
+  return 'since, born, replay or again'
 end
 
 -- record returns a consumer's record, or nil if there is none. It also returns nil if the record cannot be read, and
@@ -41,14 +42,15 @@ end
 local function record(id)
   local r = redis.call('HMGET', P .. 'c:' .. id, unpack(RECORD))
   if not r[1] and not r[2] and not r[5] and not r[8] then return nil end
-  local since = r[19]
+  local since, born, replay, again = r[19], r[20], r[21], r[22]
   for i = 8, #RECORD do r[i] = NUMBERS[r[i]] or tonumber(r[i]) end
   local epoch, woke, attempt, handed, sent, failing = r[8], r[9], r[10], r[11], r[12], r[13]
   local retired, stalled, moved, concealed, due = r[14], r[15], r[16], r[17], r[18]
   local s = r[5]
   local known = s == 'idle' or s == 'waking' or s == 'live' or s == 'given_up'
   if not (r[1] and r[2] and r[3] and r[6] and known and epoch and woke and attempt and handed and sent and failing and retired and
-    stalled and moved and concealed and due) or since and not r[19] or #r[1] + #r[2] + #r[3] + #r[6] > LONGEST or
+    stalled and moved and concealed and due) or since and not r[19] or born and not r[20] or replay and not r[21] or
+    again and not r[22] or #r[1] + #r[2] + #r[3] + #r[6] > LONGEST or
     not (epoch + woke + attempt + handed + sent + failing + retired + stalled + moved + concealed + due < MOST) or
     math.min(epoch, woke, attempt, handed, sent, failing, retired, stalled, moved, concealed, due) < 0 then
     return quarantine(id, 'its field ' .. wrong(r, known) .. ' is missing, too long, or not of its type')
@@ -56,7 +58,7 @@ local function record(id)
   local c = {
     id = id, was = r, sub = r[1], gen = r[2], primary = r[3], profile = r[4], state = r[5], wake = r[6], by = r[7], epoch = r[8],
     woke = r[9], attempt = r[10], handed = r[11], sent = r[12], failing = r[13], retired = r[14], stalled = r[15], moved = r[16],
-    hidden = r[17], due = r[18], since = r[19], uncounted = 0, parked = 0,
+    hidden = r[17], due = r[18], since = r[19], born = r[20], replay = r[21], again = r[22], uncounted = 0, parked = 0,
   }
   if c.failing > 0 then
     local kept = redis.call('HMGET', P .. 'c:' .. id, 'uncounted', 'parked')
@@ -136,16 +138,19 @@ local function create(sub, gen, id, primary, acked, epoch, profile, aside)
     handed = 0, sent = 0, failing = 0, retired = 0, stalled = 0, moved = 0, hidden = 0, uncounted = 0, parked = 0, due = 0,
     was = {}, was_due = 0, was_uncounted = 0, was_parked = 0,
   }
+  if profile or aside then c.born = aside and tonumber(aside.born) or epoch end
+  if aside then c.replay = tonumber(aside.replay) end
+  c.was[20], c.was[21] = c.born, c.replay
   redis.call('HSET', P .. 'c:' .. id, 'sub', sub, 'gen', gen, 'primary', primary)
   if profile then redis.call('HSET', P .. 'c:' .. id, 'profile', profile) end
-  if profile or aside then redis.call('HSET', P .. 'c:' .. id, 'born', aside and aside.born or int(epoch)) end
+  if c.born then redis.call('HSET', P .. 'c:' .. id, 'born', int(c.born)) end
+  if c.replay then redis.call('HSET', P .. 'c:' .. id, 'replay', int(c.replay)) end
   if restarts() > 0 then redis.call('HSET', P .. 'c:' .. id, 'restarts', int(restarts())) end
   redis.call('HSET', P .. 'l:' .. id, primary, acked)
   redis.call('SADD', P .. 'b:' .. sub .. ':' .. gen, id)
   if aside then
     redis.call('HSET', P .. 'c:' .. id, 'ends', aside.ends)
     redis.call('SADD', P .. 'x:' .. aside.of, id)
-    if aside.replay then redis.call('HSET', P .. 'c:' .. id, 'replay', aside.replay) end
     count_asides(gen, aside.replay and 0 or 1, aside.replay and 1 or 0)
   else
     watch({ primary }, id)

@@ -78,7 +78,7 @@ local function behind(c, to, within)
   local ends = aside_of(c) and links(c)[c.primary].tail
   if ends and not after(to, ends) then return to end
   if ends then return after(within, ends) and ends or within end
-  return redis.call('HGET', P .. 'c:' .. c.id, 'again') == int(c.epoch) and within or to
+  return c.again == c.epoch and within or to
 end
 
 -- note notes a tail that a consumer has found by reading. The tail of an aside is its end, and does not change.

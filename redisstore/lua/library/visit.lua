@@ -32,11 +32,12 @@ end
 
 -- visit calls f with a batch of the consumers in a set. It returns the cursor for the next call, "0" if there is none.
 -- If a call stops because of the links it has read, the next one begins with the same batch. So f must find little left
--- to do for consumers that it has seen. The argument size is how many the set has, if that is known.
-local function visit(set, cursor, f, size)
+-- to do for consumers that it has seen. The argument all has all members of the set, sorted, if they are known.
+-- It is false if they are too many for one batch.
+local function visit(set, cursor, f, all)
   local scan
-  if string.sub(cursor, 1, 1) == '0' and (size or redis.call('SCARD', set)) <= 50 then
-    scan = { '0', members(set) } -- at less than half the cost
+  if string.sub(cursor, 1, 1) == '0' and (all or all == nil and redis.call('SCARD', set) <= 50) then
+    scan = { '0', all or members(set) } -- at less than half the cost
   else
     scan = batch('SSCAN', set, cursor, '50')
   end

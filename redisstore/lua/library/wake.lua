@@ -56,6 +56,7 @@ local function take_back(c)
   local _, _, delays = profile_of(c)
   if #delays == 0 then return end
   c.attempt, c.sent = c.attempt - 1, 0
+  c.again, c.was[22] = c.epoch, c.epoch
   redis.call('HSET', P .. 'c:' .. c.id, 'again', int(c.epoch))
 end
 
@@ -91,10 +92,9 @@ end
 local function ask_for_attempt(c)
   local born, attempt, span, nudged, replay = 0, 0, 0, c.attempt > 1 and now < (nudged_of(c)) and 1 or 0, 0
   if c.profile then
-    local kept = redis.call('HMGET', P .. 'c:' .. c.id, 'born', 'span', 'replay')
-    born, attempt, replay = tonumber(kept[1] or '0') or error('no number in field born', 0), profile_of(c), kept[3] and 1 or 0
-    if c.attempt > 1 and kept[2] then
-      local epoch, n = string.match(kept[2], '^(%d+) (%d+)$')
+    born, attempt, replay = c.born or 0, profile_of(c), c.replay and 1 or 0
+    if c.attempt > 1 then
+      local epoch, n = string.match(redis.call('HGET', P .. 'c:' .. c.id, 'span') or '', '^(%d+) (%d+)$')
       if tonumber(epoch) == c.epoch then span = tonumber(n) end
     end
   end
