@@ -1,6 +1,7 @@
 package redisstore_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"testing"
@@ -37,6 +38,32 @@ func (w *world) fill(t *testing.T, shared []fsm.Subscribe, sub fsm.Subscription,
 	cb.Acks = []fsm.Ack{{Path: path, Offset: tail(1)}}
 	if r := must[fsm.CallbackReply](t)(w.Callback(t.Context(), cb)); r.Code != "" || len(r.Streams) != len(shared)+1 {
 		t.Fatalf("%q, %d streams", r.Code, len(r.Streams))
+	}
+}
+
+// TestConsumersAtRestHoldUpNoObservation holds that an observation comes to its end, however many links the consumers
+// have that it finds nothing to do for.
+func TestConsumersAtRestHoldUpNoObservation(t *testing.T) {
+	t.Parallel()
+	w := open(t, redisstore.EmptyRedis(t).URL, 1)
+	shared := sharedStreams(500)
+	for _, id := range []string{"a", "b", "c"} {
+		sub := subscription(id)
+		sub.Retry = []time.Duration{time.Minute}
+		w.fill(t, shared, sub, "/agents/conversation")
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	calls := 0
+	w.rdb.AddHook(&beforeScript{name: "observe", call: func() {
+		if calls++; calls > 10 {
+			cancel()
+		}
+	}})
+	for range 2 {
+		if _, err := w.Observe(ctx, 0, shared[0].Path, tail(1), false); err != nil {
+			t.Fatalf("after %d calls: %v", calls, err)
+		}
 	}
 }
 
