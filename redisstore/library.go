@@ -103,10 +103,9 @@ var scriptNames = sync.OnceValue(func() map[string]string {
 
 // scriptClient calls scripts.
 type scriptClient struct {
-	rdb redis.UniversalClient
-	log *zap.Logger
-	// within bounds how long it waits for servers to take the functions.
-	within time.Duration
+	rdb    redis.UniversalClient
+	log    *zap.Logger
+	limits limits
 	// refused is true once a server has refused functions. Then all scripts go by EVAL.
 	refused atomic.Bool
 }
@@ -148,8 +147,10 @@ func scriptCommand(ctx context.Context, command, script string, keys []string, a
 }
 
 // call calls a script. A server that does not have the function gets the library. If it takes none now, for example
-// because it is full, it gets the script.
+// because it is full, it gets the script. All of that takes no longer than a call may take.
 func (c *scriptClient) call(ctx context.Context, s *script, keys []string, args []any) (any, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.limits.call)
+	defer cancel()
 	has := func(cmd *redis.Cmd) bool {
 		_ = c.rdb.Process(ctx, cmd)
 		return !c.lacks(cmd.Err())
@@ -196,7 +197,7 @@ func (c *scriptClient) refuse(err error) {
 
 // load gives the library to the servers that have some keys, and says whether one has taken it.
 func (c *scriptClient) load(ctx context.Context, keys ...string) bool {
-	ctx, cancel := context.WithTimeout(ctx, c.within)
+	ctx, cancel := context.WithTimeout(ctx, c.limits.all)
 	defer cancel()
 	servers := map[redis.Cmdable]struct{}{}
 	if cluster, ok := c.rdb.(*redis.ClusterClient); ok {

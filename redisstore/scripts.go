@@ -74,6 +74,14 @@ func readScript(name string) *script {
 	return s
 }
 
+// leaseScript makes a script that works within a partition, and that a server carries out though it is full: a lease
+// needs next to no memory.
+func leaseScript(name string) *script {
+	s := partitionScript(name)
+	s.flag = "'allow-oom'"
+	return s
+}
+
 // plainScript makes a script that works within a partition, and that goes by EVAL. A server that is full, for example,
 // carries it out for as long as it reads or frees memory.
 func plainScript(name string) *script {
@@ -155,7 +163,7 @@ var (
 	scriptCancelEvent   = partitionScript("cancel_event")
 	scriptCountEvents   = plainScript("count_events")
 	scriptCountHours    = readScript("count_hours")
-	scriptLease         = plainScript("lease")
+	scriptLease         = leaseScript("lease")
 	scriptCensus        = readScript("census")
 
 	scriptCreateSubscription = listScript("create_subscription")

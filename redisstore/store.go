@@ -145,7 +145,7 @@ func New(rdb redis.UniversalClient, opts Options) *Store {
 	opts.Outage = cmp.Or(opts.Outage, &throttle.Outage{})
 	follows := opts.Outcomes != nil
 	opts.Outcomes = cmp.Or(opts.Outcomes, router.New())
-	client := &scriptClient{rdb: rdb, log: opts.Logger, within: opts.limits.all}
+	client := &scriptClient{rdb: rdb, log: opts.Logger, limits: opts.limits}
 	client.refused.Store(opts.Embedded)
 	s := &Store{
 		rdb: rdb, scripts: client, sharing: newSharing(rdb, opts.limits.call, client.lacks), opts: opts,

@@ -7,7 +7,7 @@
 local path, tail, cursor = ARGV[A], ARGV[A + 1], ARGV[A + 3]
 local watchers = redis.call('SRANDMEMBER', P .. 'w:' .. path, 51) -- all of them, if they are at most 51
 if #watchers == 0 then return reply({ 0, 1, '', 0, '0', outcome() }) end
-table.sort(watchers)
+if #watchers <= 50 then table.sort(watchers) end
 note_tail(path, tail, ARGV[A + 2] == '1')
 meta() -- reads in one command what waking a consumer needs
 local busy = 1
