@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"testing"
 	"time"
 
@@ -149,8 +150,8 @@ func TestTheWorkOfAScriptIsBoundedByLinks(t *testing.T) {
 		follow("an event that nobody takes", consumers,
 			must[fsm.Observation](t)(w.Observe(ctx, 0, shared[read].Path, tail(n), false)).Outcome)
 		for id := range wakes {
-			failing := w.now.Add(-timing.GCAfter).UnixMilli()
-			if err := w.rdb.HSet(ctx, "rv:{0}:c:"+id, "failing", failing).Err(); err != nil {
+			failing := strconv.FormatInt(w.now.Add(-timing.GCAfter).UnixMilli(), 10)
+			if err := changeRecord(ctx, w.rdb, "rv:{0}:c:"+id, "failing", failing); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"strconv"
 	"strings"
 	"time"
@@ -59,56 +60,81 @@ var callbackCodes = []fsm.Code{
 func (s *Store) Consumer(ctx context.Context, r fsm.ConsumerRef) (fsm.Consumer, error) {
 	p := s.PartitionOf(r.Home)
 	prefix := s.keys.partition(p)
+	key := prefix + "c:" + r.ID
 	pipe := s.rdb.TxPipeline()
-	record, acked := pipe.HGetAll(ctx, prefix+"c:"+r.ID), pipe.HGetAll(ctx, prefix+"l:"+r.ID)
-	asides := pipe.SCard(ctx, prefix+"x:"+r.ID)
+	text, rare := pipe.Get(ctx, key), pipe.HGetAll(ctx, prefix+"f:"+r.ID)
+	acked, asides := pipe.HGetAll(ctx, prefix+"l:"+r.ID), pipe.SCard(ctx, prefix+"x:"+r.ID)
 	if _, err := pipe.Exec(ctx); wrap(err) != nil {
 		return fsm.Consumer{}, wrap(err)
 	}
-	h := record.Val()
-	if len(h) == 0 {
+	if text.Val() == "" {
 		return fsm.Consumer{}, fsm.ErrNotFound
 	}
+	c, bad := decodeConsumer(r.ID, text.Val(), rare.Val())
 	// One transaction reads both: the note of a deleted subscription disappears together with its last consumer.
 	pipe = s.rdb.TxPipeline()
-	dead, still := pipe.HExists(ctx, s.keys.droppingIn(p), h["gen"]), pipe.HGet(ctx, prefix+"c:"+r.ID, "gen")
-	if _, err := pipe.Exec(ctx); wrap(err) != nil {
-		return fsm.Consumer{}, wrap(err)
+	dead, still := pipe.HExists(ctx, s.keys.droppingIn(p), c.Generation), pipe.Get(ctx, key)
+	for path, offset := range acked.Val() {
+		c.Links[path] = fsm.Link{Acked: fsm.Offset(offset)}
 	}
-	if dead.Val() || still.Val() != h["gen"] {
-		return fsm.Consumer{}, fsm.ErrNotFound
-	}
-	c, bad := decodeConsumer(r.ID, h)
-	c.Asides = int(asides.Val())
-	tails := make(map[string]*redis.StringCmd, len(acked.Val()))
-	pipe = s.rdb.Pipeline()
-	for path := range acked.Val() {
+	tails := make(map[string]*redis.StringCmd, len(c.Links))
+	for path := range c.Links {
 		tails[path] = pipe.HGet(ctx, prefix+"s:"+path, "t")
 	}
 	if _, err := pipe.Exec(ctx); wrap(err) != nil {
 		return fsm.Consumer{}, wrap(err)
 	}
-	c.Links = make(map[string]fsm.Link, len(tails))
-	for path, offset := range acked.Val() {
+	if again, _ := decodeConsumer(r.ID, still.Val(), nil); dead.Val() || again.Generation != c.Generation {
+		return fsm.Consumer{}, fsm.ErrNotFound
+	}
+	for path, l := range c.Links {
 		if err := wrap(tails[path].Err()); err != nil {
 			return fsm.Consumer{}, err
 		}
-		since, err := strconv.ParseInt(cmp.Or(h["since:"+path], "0"), 10, 64)
+		since, err := strconv.ParseInt(cmp.Or(rare.Val()["since:"+path], "0"), 10, 64)
 		if err != nil {
-			bad = fmt.Errorf("redis: consumer %s has since:%s=%q", r.ID, path, h["since:"+path])
+			bad = fmt.Errorf("redis: consumer %s has since:%s=%q", r.ID, path, rare.Val()["since:"+path])
 		}
-		c.Links[path] = fsm.Link{
-			Acked: fsm.Offset(offset), Tail: fsm.Offset(cmp.Or(h["ends"], tails[path].Val())),
-			Past: fsm.Offset(h["past:"+path]), Since: since,
-		}
+		l.Tail = cmp.Or(l.Tail, fsm.Offset(tails[path].Val()))
+		l.Past, l.Since = fsm.Offset(rare.Val()["past:"+path]), since
+		c.Links[path] = l
 	}
+	c.Asides = int(asides.Val())
 	return c, bad
 }
 
-// decodeConsumer reads a consumer's record. The record does not contain the links.
-func decodeConsumer(id string, h map[string]string) (c fsm.Consumer, bad error) {
+// recordLines are the words in the first three lines of a consumer's record (lua/library/keys.lua).
+var recordLines = [][]string{
+	{"state", "epoch", "wake", "woke", "attempt", "handed", "sent", "moved", "due", "by"},
+	{"failing", "uncounted", "parked", "retired", "stalled", "hidden", "since", "again", "more"},
+	{"sub", "gen", "born", "replay", "profile"},
+}
+
+// decodeConsumer reads a consumer's record, and the fields that few consumers have. Of its links, it has that to its
+// primary. The tail of that link is known only for an aside.
+func decodeConsumer(id, text string, rare map[string]string) (c fsm.Consumer, bad error) {
+	c = fsm.Consumer{ID: id, Links: map[string]fsm.Link{}}
+	lines := strings.Split(text, "\n")
+	if len(lines) != len(recordLines)+3 {
+		return c, fmt.Errorf("redis: the record of consumer %s has %d lines", id, len(lines))
+	}
+	primary, acked, ends := lines[3], lines[4], lines[5]
+	h := map[string]string{}
+	maps.Copy(h, rare)
+	for i, names := range recordLines {
+		words := strings.Fields(lines[i])
+		if i == 1 && len(words) == 0 {
+			continue
+		}
+		if len(words) != len(names) {
+			return c, fmt.Errorf("redis: the record of consumer %s has %d words in line %d", id, len(words), i+1)
+		}
+		for n, name := range names {
+			h[name] = words[n]
+		}
+	}
 	number := func(name string) int64 {
-		n, err := strconv.ParseInt(h[name], 10, 64)
+		n, err := strconv.ParseInt(cmp.Or(h[name], "0"), 10, 64)
 		if err != nil {
 			bad = fmt.Errorf("redis: consumer %s has %s=%q", id, name, h[name])
 		}
@@ -116,34 +142,24 @@ func decodeConsumer(id string, h map[string]string) (c fsm.Consumer, bad error) 
 	}
 	at := func(name string) time.Time { return moment(number(name)) }
 	c = fsm.Consumer{
-		ID: id, Subscription: h["sub"], Generation: h["gen"], Primary: h["primary"],
-		State: fsm.State(h["state"]), Epoch: number("epoch"), WakeID: h["wake"], Links: map[string]fsm.Link{},
+		ID: id, Subscription: h["sub"], Generation: h["gen"], Primary: primary, Links: c.Links,
+		State: fsm.State(h["state"]), Epoch: number("epoch"), WakeID: strings.TrimPrefix(h["wake"], "-"),
 		Attempt: int(number("attempt")), Handed: int(number("handed")), Sent: number("sent") == 1,
 		FirstFailure: at("failing"), LastError: h["error"], Retired: number("retired") == 1,
 		Stalled: int(number("stalled")), Moved: number("moved") == 1, HiddenAt: at("hidden"), Deadline: at("due"),
-		WokeAt: at("woke"),
+		WokeAt: at("woke"), Born: number("born"), Replay: number("replay"), Replaying: number("replaying"),
+		Replayed: number("replayed"), Letter: number("letter"), Again: number("again") > 0 && h["again"] == h["epoch"],
+		Uncounted: time.Duration(number("uncounted")) * time.Millisecond, ParkedAt: at("parked"),
 	}
-	if h["profile"] != "" {
+	if acked, linked := strings.CutPrefix(acked, "="); linked {
+		c.Links[c.Primary] = fsm.Link{Acked: fsm.Offset(acked), Tail: fsm.Offset(ends)}
+	}
+	if h["profile"] != "-" {
 		profile, err := fsm.ParseProfile(h["profile"])
 		if err != nil {
 			bad = fmt.Errorf("redis: consumer %s has profile=%q", id, h["profile"])
 		}
 		c.Profile = profile
-	}
-	if h["born"] != "" {
-		c.Born = number("born")
-	}
-	if h["replay"] != "" {
-		c.Replay = number("replay")
-	}
-	if h["replaying"] != "" {
-		c.Replaying = number("replaying")
-	}
-	if h["replayed"] != "" {
-		c.Replayed = number("replayed")
-	}
-	if h["letter"] != "" {
-		c.Letter = number("letter")
 	}
 	if epoch, span, _ := strings.Cut(h["span"], " "); epoch == h["epoch"] {
 		n, err := strconv.ParseInt(span, 10, 64)
@@ -169,13 +185,6 @@ func decodeConsumer(id string, h map[string]string) (c fsm.Consumer, bad error) 
 	}
 	if f := strings.SplitN(h["held"], " ", 3); len(f) == 3 && f[0] == h["epoch"] && f[1] == h["handed"] {
 		c.Held = fsm.BlockReason(f[2])
-	}
-	c.Again = h["again"] != "" && h["again"] == h["epoch"]
-	if h["uncounted"] != "" {
-		c.Uncounted = time.Duration(number("uncounted")) * time.Millisecond
-	}
-	if h["parked"] != "" {
-		c.ParkedAt = at("parked")
 	}
 	return c, bad
 }

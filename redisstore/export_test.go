@@ -3,6 +3,8 @@ package redisstore
 import (
 	"context"
 	"crypto/x509"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -107,3 +109,27 @@ func (s *Store) DropOtherFunctions(ctx context.Context) error { return s.scripts
 
 // FunctionsName is the name of this version's library of functions.
 func FunctionsName() string { return ownFunctions().name }
+
+// RecordParts are the parts of a consumer's record.
+var RecordParts = append(slices.Concat(recordLines...), "primary", "acked", "ends")
+
+// WithPart returns a consumer's record with another part in place of one.
+func WithPart(record, part, is string) string {
+	lines := strings.Split(record, "\n")
+	for i, names := range append(slices.Clone(recordLines), []string{"primary"}, []string{"acked"}, []string{"ends"}) {
+		at := slices.Index(names, part)
+		switch {
+		case at < 0:
+		case len(names) == 1:
+			lines[i] = is
+		default:
+			if lines[i] == "" {
+				lines[i] = strings.TrimSpace(strings.Repeat("0 ", len(names)))
+			}
+			words := strings.Split(lines[i], " ")
+			words[at] = is
+			lines[i] = strings.Join(words, " ")
+		}
+	}
+	return strings.Join(lines, "\n")
+}

@@ -68,7 +68,7 @@ func TestTheLuaIsClean(t *testing.T) {
 
 // TestACallBeginsAnew holds that begin_call sets what calls change: a server with functions keeps it.
 func TestACallBeginsAnew(t *testing.T) {
-	lasts := []string{"last_a, last_b, last", "run_id"}
+	lasts := []string{"last_a, last_b, last", "profiles, profiles_read", "run_id"}
 	text := Library()
 	_, begins, _ := strings.Cut(text, "\nlocal function begin_call(")
 	begins, _, _ = strings.Cut(begins, "\nend\n")

@@ -294,7 +294,7 @@ func quarantined(id, why string) fsm.Consumer {
 // consumer reads a consumer's record as scan_consumers.lua returns it.
 func (r *reply) consumer() (c fsm.Consumer) {
 	r.list(func(l *reply) {
-		id, fields := l.text(), map[string]string{}
+		id, text, fields := l.text(), l.text(), map[string]string{}
 		for len(l.items) > 0 && l.bad == nil {
 			fields[l.text()] = l.text()
 		}
@@ -302,9 +302,10 @@ func (r *reply) consumer() (c fsm.Consumer) {
 			return
 		}
 		var bad error
-		if c, bad = decodeConsumer(id, fields); bad != nil {
+		if c, bad = decodeConsumer(id, text, fields); bad != nil {
 			c = quarantined(id, cmp.Or(fields["quarantined"], strings.TrimPrefix(bad.Error(), "redis: ")))
 		}
+		clear(c.Links)
 	})
 	return c
 }

@@ -98,7 +98,7 @@ func (r *reply) list(read func(*reply)) {
 	r.bad = l.bad
 }
 
-// eachOrNil reads a list as each does, but takes nil for an empty list (or_nil in lua/library/reply.lua).
+// eachOrNil reads a list as each does, but takes nil for an empty list (outcome in lua/library/reply.lua).
 func (r *reply) eachOrNil(read func(*reply)) {
 	if r.bad == nil && len(r.items) > 0 && r.items[0] == nil {
 		r.items = r.items[1:]

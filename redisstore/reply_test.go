@@ -307,7 +307,7 @@ func callers() []caller {
 		{scriptScanConsumers, func(ctx context.Context, s *Store) error {
 			_, _, err := s.ScanConsumers(ctx, sub, 0, "0", 10)
 			return err
-		}, []any{[]any{"0", []any{[]any{"c", "epoch"}}}}},
+		}, []any{[]any{"0", []any{[]any{"c", "idle", "error"}}}, []any{"0", []any{[]any{"c"}}}}},
 		{scriptTally, func(ctx context.Context, s *Store) error {
 			_, err := s.TallyConsumers(ctx, []fsm.Subscription{sub})
 			return err

@@ -321,7 +321,7 @@ func TestCheckRefusesAnOldRedis(t *testing.T) {
 				}
 			}
 			if err := old.Register("HGET", func(c *server.Peer, _ string, args []string) {
-				c.WriteBulk(map[string]string{"layout": "1", "partitions": "8", "born": "8"}[args[1]])
+				c.WriteBulk(map[string]string{"layout": "2", "partitions": "8", "born": "8"}[args[1]])
 			}); err != nil {
 				t.Fatal(err)
 			}

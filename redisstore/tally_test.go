@@ -272,9 +272,9 @@ func TestATallyIsBounded(t *testing.T) {
 	const largest = 3
 	smallest := []int{1, 4, 0, 5, 2, largest}
 	for bound := 0; bound <= total+1; bound += 1 + bound/4 {
-		before := w.calls(t, "hmget")
+		before := w.calls(t, "get")
 		got := must[[]fsm.Tally](t)(w.TallyWithin(ctx, subs, total, bound))
-		if looked := w.calls(t, "hmget") - before; looked > bound {
+		if looked := w.calls(t, "get") - before; looked > bound {
 			t.Errorf("with a bound of %d it looks at %d consumers", bound, looked)
 		}
 		left := bound

@@ -11,7 +11,7 @@ if status and status ~= 'expired' then
   return reply('0')
 end
 if is_removing(stream) then return reply('-1') end
-local there = redis.call('EXISTS', P .. 'c:' .. consumer) == 1
-local place = there and place_in_stream(consumer, stream) or ''
-keep_event(id, ARGV[A + 1], ARGV[A + 2], ARGV[A + 3], ARGV[A + 4], ARGV[A + 5], stream, there and consumer or '', place)
+local c = peek(consumer)
+local by, place = c and consumer or '', c and place_in_stream(c) or ''
+keep_event(id, ARGV[A + 1], ARGV[A + 2], ARGV[A + 3], ARGV[A + 4], ARGV[A + 5], stream, by, place)
 return reply('1')

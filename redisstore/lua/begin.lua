@@ -6,7 +6,7 @@ local c = load(ARGV[A])
 if c and c.state == 'waking' and c.retired == 0 and c.hidden == 0 and not is_dead(c.gen) then
   local function held_by() return int(c.epoch) .. ' ' .. int(c.handed) .. ' ' .. ARGV[A + 5] end
   local out = c.sent == 1
-  if out and redis.call('HGET', P .. 'c:' .. c.id, 'holder') == held_by() then
+  if out and redis.call('HGET', P .. 'f:' .. c.id, 'holder') == held_by() then
     c.due = now + patience(c)
     ask_for_attempt(c)
     save(c)
@@ -14,7 +14,7 @@ if c and c.state == 'waking' and c.retired == 0 and c.hidden == 0 and not is_dea
     (out or c.attempt == tonumber(ARGV[A + 4]) - 1) then
     if out then c.attempt, c.sent = c.attempt - 1, 0 end
     hand_out(c)
-    redis.call('HSET', P .. 'c:' .. c.id, 'holder', held_by())
+    redis.call('HSET', P .. 'f:' .. c.id, 'holder', held_by())
     save(c)
   end
 end

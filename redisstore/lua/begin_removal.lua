@@ -3,7 +3,7 @@
 -- Returns 1, or 0 if it stays. O(log n).
 local stream, tail, kept = ARGV[A], ARGV[A + 2], tonumber(redis.call('ZSCORE', P .. 'event_streams', ARGV[A]) or '1')
 local c = record(ARGV[A + 1])
-local brought = c and c.state == 'idle' and redis.call('HGET', P .. 'l:' .. c.id, stream) == tail and
+local brought = c and c.state == 'idle' and acked_of(c, stream) == tail and
   not redis.call('ZSCORE', P .. 'replays', c.id)
 if kept > 0 then return reply('0') end
 if tail == '' and kept < 0 then return reply('1') end -- it is gone since then

@@ -75,34 +75,38 @@ elseif c.state == 'live' then
   go_live(c)
 end
 for _, a in ipairs(acks) do ack(c, a[1], a[2]) end
-local made, offsets = {}, {}
+local made, linked, offsets = {}, 0, {}
 for _, s in ipairs(subscribe) do
   local path = s[1]
   if fresh[path] then
     fresh[path] = nil -- if a path is named twice, the first counts
     made[#made + 1] = path
     local from = begin_at(path, s[2])
-    offsets[#offsets + 1], offsets[#offsets + 2] = path, from
     note_tail(path, asked[path] or '')
+    if path == c.primary then
+      c.acked = from
+    else
+      linked, offsets[#offsets + 1], offsets[#offsets + 2] = linked + 1, path, from
+    end
     links(c)[path] = { acked = from, tail = tail_of(path) }
   end
 end
-if #made > 0 then
-  watch(made, id)
-  in_chunks(offsets, function(...) redis.call('HSET', P .. 'l:' .. id, ...) end)
-end
+if #made > 0 then watch(made, id) end
+in_chunks(offsets, function(...) redis.call('HSET', P .. 'l:' .. id, ...) end)
 local left = {}
 for _, u in ipairs(unsubscribe) do
   local path = u[1]
   if links(c)[path] then
     links(c)[path] = nil
-    redis.call('HDEL', P .. 'l:' .. id, path)
-    if c.since then redis.call('HDEL', P .. 'c:' .. id, 'since:' .. path) end
+    if path == c.primary then c.acked = false else linked = linked - redis.call('HDEL', P .. 'l:' .. id, path) end
+    if (c.since or 0) > 0 then redis.call('HDEL', P .. 'f:' .. id, 'since:' .. path) end
     -- The primary stays watched: its deletion ends the consumer.
     if path ~= c.primary then left[#left + 1] = path end
   end
 end
 unwatch(left, id)
+c.more = c.more + linked
+if linked ~= 0 then save(c) end -- with the links themselves
 if next(links(c)) == nil then
   remove(c, 'unsubscribed')
   return reply({ '', '', {}, outcome(), of })

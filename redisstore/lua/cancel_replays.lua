@@ -4,11 +4,11 @@
 local c, n = load(ARGV[A]), 0
 if c then
   n = redis.call('ZCARD', P .. 'r:' .. c.id)
-  local number = redis.call('HGET', P .. 'c:' .. c.id, 'replaying')
+  local number = redis.call('HGET', P .. 'f:' .. c.id, 'replaying')
   local aside = number and record(c.id .. ':' .. number)
   if aside then remove(aside) end
   redis.call('UNLINK', P .. 'r:' .. c.id, P .. 'rs:' .. c.id)
   redis.call('ZREM', P .. 'replays', c.id)
-  redis.call('HDEL', P .. 'c:' .. c.id, 'replaying', 'replayed')
+  redis.call('HDEL', P .. 'f:' .. c.id, 'replaying', 'replayed')
 end
 return reply({ n, outcome() })

@@ -16,7 +16,11 @@ end
 for _, id in ipairs(redis.call('SRANDMEMBER', set, 50)) do
   if not can_read(id) then break end
   apart(drop, id)
-  if is_quarantined(id) then erase(id, set) end
+  if is_quarantined(id) then
+    redis.call('SREM', set, id)
+    local _, of = named(id)
+    if not of or redis.call('SISMEMBER', P .. 'b:' .. sub .. ':' .. of, id) == 0 then erase(id) end
+  end
 end
 local left = redis.call('SCARD', set)
 if left == 0 then
@@ -30,7 +34,7 @@ if left == 0 then
   end
 end
 if left == 0 then
-  redis.call('HDEL', P .. 'dropping', gen)
+  if redis.call('HDEL', P .. 'dropping', gen) == 1 then redis.call('HINCRBY', P .. 'meta', 'dropping', -1) end
   redis.call('HDEL', P .. 'asides', gen, gen .. ':replays') -- the counts of asides that could not be read
 end
 return reply({ left, outcome() })

@@ -53,9 +53,8 @@ local function link(id, sub, gen, acked, profile)
     c = nil
   end
   if not c and is_quarantined(id) then
-    local of = redis.pcall('HGET', P .. 'c:' .. id, 'gen')
-    if type(of) ~= 'string' or of == gen then return end
-    erase(id, P .. 'b:' .. sub .. ':' .. of)
+    if redis.call('SISMEMBER', P .. 'b:' .. sub .. ':' .. gen, id) == 1 then return end
+    erase(id) -- of an earlier generation
   end
   if not c and not again then
     made = made + 1

@@ -9,13 +9,12 @@ local watchers = redis.call('SRANDMEMBER', P .. 'w:' .. path, 51) -- all of them
 if #watchers == 0 then return reply({ 0, 1, '', 0, '0', outcome() }) end
 if #watchers <= 50 then table.sort(watchers) end
 note_tail(path, tail, ARGV[A + 2] == '1')
-meta() -- reads in one command what waking a consumer needs
 local busy = 1
 local next_cursor = visit(P .. 'w:' .. path, cursor, function(id)
   local c = load(id)
   if not c or is_dead(c.gen) then return end
   if c.state == 'waking' then repeated(c) end
   if observed(c, path) then save(c) end
-  if (c.state == 'idle' or c.state == 'given_up') and c.hidden == 0 and redis.call('HEXISTS', P .. 'l:' .. id, path) == 1 then busy = 0 end
+  if (c.state == 'idle' or c.state == 'given_up') and c.hidden == 0 and acked_of(c, path) then busy = 0 end
 end, #watchers <= 50 and watchers)
 return reply({ 1, busy, tail_of(path), is_closed(path) and 1 or 0, next_cursor, outcome() })

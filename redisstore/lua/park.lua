@@ -11,7 +11,7 @@ if c and c.state == 'waking' and c.handed == tonumber(ARGV[A + 3]) and c.hidden 
       c.attempt, c.sent = c.attempt - 1, 0
       if c.failing > 0 then c.parked = now end
     end
-    redis.call('HSET', P .. 'c:' .. c.id, 'held', int(c.epoch) .. ' ' .. int(c.handed) .. ' ' .. ARGV[A + 6])
+    redis.call('HSET', P .. 'f:' .. c.id, 'held', int(c.epoch) .. ' ' .. int(c.handed) .. ' ' .. ARGV[A + 6])
     c.due = now + tonumber(ARGV[A + 5])
     save(c)
   end

@@ -15,7 +15,7 @@ for i = A + 1, #ARGV do
   r[12] = r[12] and redis.call('ZSCORE', P .. 'delayed', ARGV[i]) or '0'
   r[13] = redis.call('ZSCORE', P .. 'expire', ARGV[i]) or '0'
   local c = r[1] and r[5] ~= '' and record(r[5])
-  local of = c and { c.state, int(c.sent), int(c.attempt), int(c.due), place_in_stream(c.id, c.primary) } or { '', '0', '0', '0', '' }
+  local of = c and { c.state, int(c.sent), int(c.attempt), int(c.due), place_in_stream(c) } or { '', '0', '0', '0', '' }
   for k = 1, 5 do r[13 + k] = of[k] end
   found[#found + 1] = r[1] and (r[13] == '0' or tonumber(r[13]) > now) and r or {}
 end

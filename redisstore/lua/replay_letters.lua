@@ -8,7 +8,7 @@ local queued, refused, looked, last = 0, 0, 0, 0
 -- replay begins the replay of a consumer's dead letter. It returns true if that is possible.
 local function replay(id, n, letter)
   local c = load(id)
-  if c and not is_dead(c.gen) and redis.call('HGET', P .. 'c:' .. id, 'letter') == n then
+  if c and not is_dead(c.gen) and redis.call('HGET', P .. 'f:' .. id, 'letter') == n then
     revive(c)
     wake_if_pending(c)
     save(c)

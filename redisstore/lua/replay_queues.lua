@@ -8,14 +8,14 @@ local sub, behind = ARGV[A], ARGV[A + 1]
 local from = behind ~= '' and '(' .. behind or sub ~= '' and '[' .. sub .. ':' or '-'
 local list = {}
 local function show(id)
-  local c = redis.call('HMGET', P .. 'c:' .. id, 'sub', 'primary', 'replaying', 'replayed')
-  if not c[1] or not c[2] then return end
-  local n = c[3] or '0'
-  local aside = redis.call('HMGET', P .. 'c:' .. id .. ':' .. n, 'ends', 'attempt', 'failing', 'error')
+  local c, kept = peek(id), redis.call('HMGET', P .. 'f:' .. id, 'replaying', 'replayed')
+  if not c then return end
+  local n = kept[1] or '0'
+  local aside = peek(id .. ':' .. n) or { attempt = 0, failing = 0 }
   list[#list + 1] = {
-    id, c[1], c[2], redis.call('ZCARD', P .. 'r:' .. id), c[4] or '0', n,
-    redis.call('HEXISTS', P .. 'rs:' .. id, n), redis.call('HGET', P .. 'l:' .. id .. ':' .. n, c[2]) or '', aside[1] or '',
-    aside[2] or '0', aside[3] or '0', aside[3] and aside[3] ~= '0' and aside[4] or '',
+    id, c.sub, c.primary, redis.call('ZCARD', P .. 'r:' .. id), kept[2] or '0', n, redis.call('HEXISTS', P .. 'rs:' .. id, n),
+    aside.acked or '', aside.ends or '', aside.attempt, int(aside.failing),
+    aside.failing > 0 and redis.call('HGET', P .. 'f:' .. aside.id, 'error') or '',
   }
 end
 for _, id in ipairs(redis.call('ZRANGEBYLEX', P .. 'replays', from, sub ~= '' and '(' .. sub .. ';' or '+', 'LIMIT', 0, ARGV[A + 2])) do

@@ -3,7 +3,7 @@
 -- Returns { number of the replay, outcome }. The number is 0 if the consumer is gone or another one, and -1 if it has
 -- too many spans. O(MAX_REPLAY_SPANS).
 local c, span = load(ARGV[A]), ARGV[A + 2] .. ',' .. ARGV[A + 3]
-if not c or is_dead(c.gen) or (redis.call('HGET', P .. 'c:' .. c.id, 'born') or '0') ~= ARGV[A + 1] then
+if not c or is_dead(c.gen) or int(c.born) ~= ARGV[A + 1] then
   return reply({ 0, outcome() })
 end
 local spans = redis.call('HGETALL', P .. 'rs:' .. c.id)

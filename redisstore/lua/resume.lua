@@ -10,10 +10,7 @@ local resumed, any, lost = 0, redis.call('EXISTS', P .. 'quarantined') == 1, ARG
 -- restore puts a consumer back on its lists.
 local function restore(c)
   redis.call('HDEL', P .. 'quarantined', c.id)
-  for _, field in ipairs({ 'failing', 'hidden' }) do
-    if c[field] > 0 then redis.call('ZADD', P .. field, int(c[field]), c.id) end
-  end
-  c.was_place, c.was_due = nil, -1
+  c.was_place, c.was_due, c.was_failing, c.was_hidden = nil, -1, -1, -1
   if c.state == 'waking' and c.retired == 0 then c.sent, c.due = 0, now end
   if c.state == 'live' then c.due = now + LIVENESS end
   wake_if_pending(c)

@@ -7,7 +7,7 @@
 local c, id = current(record, ARGV[A], ARGV[A + 1], ARGV[A + 2]), ARGV[A + 4]
 if not c or not attempt_out(c, ARGV[A + 3]) then return reply('0') end
 forget_expired(id)
-local key, place = P .. 'event:' .. id, place_in_stream(c.id, c.primary)
+local key, place = P .. 'event:' .. id, place_in_stream(c)
 local replays, released = ARGV[A + 11] == '1', ARGV[A + 12] == '1'
 local status, by, from, delivered_at, placed, begins =
   unpack(redis.call('HMGET', key, 'status', 'consumer', 'at', 'delivered', 'placed', 'deliver_at'))
@@ -16,8 +16,8 @@ if status == 'expired' then
   status = false
 end
 local is_over = status == 'delivered' or status == 'dead_letter'
-local elsewhere = status == 'delivering' and (by ~= c.id or from ~= place) and
-  place_in_stream(by, redis.call('HGET', P .. 'c:' .. by, 'primary') or '') == from
+local rival = status == 'delivering' and (by ~= c.id or from ~= place) and peek(by)
+local elsewhere = rival and place_in_stream(rival) == from
 local fresh = not status
 if fresh then
   status, begins = 'pending', ARGV[A + 9]

@@ -21,10 +21,10 @@ local at, from, to = string.match(ARGV[A], '^(%d+) ?(%S*) ?(%S*)$')
 at = tonumber(at)
 local left = tonumber(ARGV[A + 1])
 local tallies = {}
-local dropping, has_asides = redis.call('EXISTS', P .. 'dropping') == 1, redis.call('EXISTS', P .. 'asides') == 1
+local has_asides = redis.call('EXISTS', P .. 'asides') == 1
 for i = A + 2, #ARGV, 2 do
   local sub, gen = ARGV[i], ARGV[i + 1]
-  if not dropping or not is_dead(gen) then
+  if not is_dead(gen) then
     local t = {
       which = (i - A) / 2, gen = gen, consumers = 0, asides = 0, waking = 0, live = 0, given_up = 0, pending = 0, failing = 0, retired = 0,
       hidden = 0, since = '0', why = '', woke = 0,
@@ -44,28 +44,27 @@ end
 -- are waking, because they are on the list of the retired. The first one has failed for longest. What
 -- lies ahead has not failed (fsm.Consumer.AsOf).
 local function fails(t, id, since)
-  local r = redis.call('HMGET', P .. 'c:' .. id, 'gen', 'hidden', 'retired', 'state')
-  if r[1] ~= t.gen or r[2] ~= '0' then return end
+  local c = peek(id)
+  if not c or c.gen ~= t.gen or c.hidden > 0 then return end
   t.some = true
   local has_failed = tonumber(since) <= now
-  if r[3] ~= '1' then
+  if c.retired == 0 then
     if has_failed then t.failing = t.failing + 1 end
-  elseif r[4] ~= 'waking' then
+  elseif c.state ~= 'waking' then
     t.retired = t.retired + 1
   end
-  if has_failed and t.since == '0' then t.since, t.why = int(tonumber(since)), redis.call('HGET', P .. 'c:' .. id, 'error') or '' end
+  if has_failed and t.since == '0' then t.since, t.why = int(tonumber(since)), redis.call('HGET', P .. 'f:' .. id, 'error') or '' end
 end
 
 local function count(list, id, since)
   local t, as = tallies[string.match(id, '^[^:]*')], COUNTED[list]
   if not t then return end
   if not as then return fails(t, id, since) end
-  local r = redis.call('HMGET', P .. 'c:' .. id, 'gen', 'hidden', 'woke')
-  if r[1] ~= t.gen then return end
-  local woke = tonumber(r[3]) or 0
-  if as[1] == 'waking' and woke > 0 and (t.woke == 0 or woke < t.woke) then t.woke = woke end
+  local c = peek(id)
+  if not c or c.gen ~= t.gen then return end
+  if as[1] == 'waking' and c.woke > 0 and (t.woke == 0 or c.woke < t.woke) then t.woke = c.woke end
   for _, field in ipairs(as) do t[field], t.some = t[field] + 1, true end
-  if list == 'retired' and r[2] == '0' then t.retired = t.retired + 1 end
+  if list == 'retired' and c.hidden == 0 then t.retired = t.retired + 1 end
 end
 
 at = math.max(at, 1)

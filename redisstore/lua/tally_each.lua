@@ -4,38 +4,38 @@
 -- Returns { { which, consumers, asides, waking, live, given up, pending, failing, retired, hidden, since, error, woke }, … },
 -- as tally.lua does, and then 1 if it has looked at fewer than there are. Subscriptions with nothing to add are left out.
 -- O(subscriptions + consumers looked at).
-local dropping, has_asides = redis.call('EXISTS', P .. 'dropping') == 1, redis.call('EXISTS', P .. 'asides') == 1
+local has_asides = redis.call('EXISTS', P .. 'asides') == 1
 local any = redis.call('EXISTS', P .. 'quarantined') == 1
 
 -- count counts a consumer as spec.Count does.
 local function count(id, t, gen)
   if any and is_quarantined(id) then return end
-  local of, state, hidden, retired, failing, woke, why =
-    unpack(redis.call('HMGET', P .. 'c:' .. id, 'gen', 'state', 'hidden', 'retired', 'failing', 'woke', 'error'))
-  if of ~= gen then return end
-  if state ~= 'idle' then t[state] = t[state] + 1 end
-  if state == 'live' or state == 'waking' and retired ~= '1' then t.pending = t.pending + 1 end
-  woke = tonumber(woke)
-  if state == 'waking' and woke > 0 and (t.woke == 0 or woke < t.woke) then t.woke = woke end
-  if hidden ~= '0' then
+  local c = peek(id)
+  if not c or c.gen ~= gen then return end
+  if c.state ~= 'idle' then t[c.state] = t[c.state] + 1 end
+  if c.state == 'live' or c.state == 'waking' and c.retired == 0 then t.pending = t.pending + 1 end
+  if c.state == 'waking' and c.woke > 0 and (t.woke == 0 or c.woke < t.woke) then t.woke = c.woke end
+  if c.hidden > 0 then
     t.hidden = t.hidden + 1
     return
   end
-  local since = tonumber(failing)
+  local since = c.failing
   local fails = since > 0 and since <= now
-  if retired == '1' then
+  if c.retired == 1 then
     t.retired = t.retired + 1
   elseif fails then
     t.failing = t.failing + 1
   end
   -- Of several that fail since the same time, the first by id tells its error, as on the list of the failing.
-  if fails and (t.since == 0 or since < t.since or since == t.since and id < t.id) then t.since, t.why, t.id = since, why or '', id end
+  if fails and (t.since == 0 or since < t.since or since == t.since and id < t.id) then
+    t.since, t.why, t.id = since, redis.call('HGET', P .. 'f:' .. id, 'error') or '', id
+  end
 end
 
 local counted = {}
 for i = A, #ARGV, 4 do
   local set, gen, most = P .. 'b:' .. ARGV[i + 1] .. ':' .. ARGV[i + 2], ARGV[i + 2], tonumber(ARGV[i + 3])
-  local all = (not dropping or not is_dead(gen)) and redis.call('SCARD', set) or 0
+  local all = not is_dead(gen) and redis.call('SCARD', set) or 0
   if all > 0 then
     local t, asides = { waking = 0, live = 0, given_up = 0, pending = 0, failing = 0, retired = 0, hidden = 0, since = 0, why = '', woke = 0 }, 0
     for _, n in ipairs(has_asides and redis.call('HMGET', P .. 'asides', gen, gen .. ':replays') or {}) do asides = asides + tonumber(n or '0') end

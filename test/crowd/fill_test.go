@@ -23,11 +23,11 @@ const copyScript = `
 local P, lists = KEYS[1], { 'waiting', 'aside', 'retired', 'live', 'given_up', 'hidden', 'failing' }
 for i = 1, #ARGV, 6 do
   local of, id, sub, gen, path = unpack(ARGV, i, i + 4)
-  local c = redis.call('HGETALL', P .. 'c:' .. of)
-  redis.call('HSET', P .. 'c:' .. id, unpack(c))
-  redis.call('HSET', P .. 'c:' .. id, 'sub', sub, 'gen', gen, 'primary', path)
-  local l = redis.call('HVALS', P .. 'l:' .. of)[1]
-  redis.call('HSET', P .. 'l:' .. id, path, l)
+  local record = redis.call('GET', P .. 'c:' .. of)
+  local head, kept, links = string.match(record, '^([^\n]*\n[^\n]*\n)%S+ %S+ ([^\n]+)\n[^\n]+(\n.*)$')
+  redis.call('SET', P .. 'c:' .. id, head .. sub .. ' ' .. gen .. ' ' .. kept .. '\n' .. path .. links)
+  local rare = redis.call('HGETALL', P .. 'f:' .. of)
+  if #rare > 0 then redis.call('HSET', P .. 'f:' .. id, unpack(rare)) end
   redis.call('SADD', P .. 'b:' .. sub .. ':' .. gen, id)
   for _, list in ipairs(lists) do
     local since = redis.call('ZSCORE', P .. list, of)

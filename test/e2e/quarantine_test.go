@@ -33,7 +33,7 @@ func TestARecordThatCannotBeReadStopsNoOther(t *testing.T) {
 	}
 	id := fsm.ConsumerID(p.sub.ID, paths[0])
 	key := fmt.Sprintf("rv:{%d}:c:%s", partition, id)
-	if err := e.redis.Client().HDel(t.Context(), key, "handed").Err(); err != nil {
+	if err := e.redis.Client().Append(t.Context(), key, "\nand more").Err(); err != nil {
 		t.Fatal(err)
 	}
 	p.receiver.Answer(func(int, harness.Push) int { return http.StatusNoContent })
@@ -42,14 +42,15 @@ func TestARecordThatCannotBeReadStopsNoOther(t *testing.T) {
 	}
 	harness.Eventually(t, soon, "the log says what is wrong", harness.True(func() bool {
 		log := e.rev.Log()
-		return strings.Contains(log, "a consumer is in quarantine") && strings.Contains(log, "handed is missing")
+		return strings.Contains(log, "a consumer is in quarantine") &&
+			strings.Contains(log, "its record has another form")
 	}, "it does not"))
 	if strings.Contains(e.rev.Log(), "redis does not answer") {
 		t.Error("the log says that Redis does not answer")
 	}
 	status, out, errs := e.rev.Ask("", "consumers", "--subscription", p.sub.ID, "--state", "quarantined")
 	if status != 0 || !strings.Contains(out, paths[0]) || strings.Contains(out, paths[1]) ||
-		!strings.Contains(out, "handed is missing") {
+		!strings.Contains(out, "its record has another form") {
 		t.Errorf("listed are %s, %d %s", out, status, errs)
 	}
 	harness.Eventually(t, soon, "the metrics count it", harness.True(func() bool {

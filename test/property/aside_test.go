@@ -21,11 +21,11 @@ var brokenAsides = []harness.BrokenScript{
 	},
 	{
 		Name: "an aside has all of the stream", File: "redisstore/lua/library/consumer.lua",
-		Old: "tail = ends or tail_of(raw[i])", New: "tail = tail_of(raw[i])",
+		Old: "tail = c.ends or tail_of(c.primary)", New: "tail = tail_of(c.primary)",
 	},
 	{
 		Name: "an aside outlives its consumer", File: "redisstore/lua/library/consumer.lua",
-		Old: "ids[#ids + 1], epoch = id, math.max(epoch, tonumber(r[2]))", New: "",
+		Old: "ids[#ids + 1], epoch = id, math.max(epoch, aside and aside.epoch or 0)", New: "",
 	},
 	{
 		Name: "an aside is not counted out", File: "redisstore/lua/library/consumer.lua",
@@ -33,7 +33,7 @@ var brokenAsides = []harness.BrokenScript{
 	},
 	{
 		Name: "an aside that is done stays", File: "redisstore/lua/library/steps.lua",
-		Old: "elseif aside_of(c) and not pending(c) then", New: "elseif false then",
+		Old: "elseif c.ends and not pending(c) then", New: "elseif false then",
 	},
 	{
 		Name: "an aside begins its schedule anew", File: "redisstore/lua/library/transitions.lua",
@@ -45,7 +45,7 @@ var brokenAsides = []harness.BrokenScript{
 	},
 	{
 		Name: "an aside gives its events other ids", File: "redisstore/lua/library/consumer.lua",
-		Old: "aside and tonumber(aside.born) or epoch end", New: "epoch end",
+		Old: "aside and aside.born or profile and epoch", New: "profile and epoch",
 	},
 	{
 		Name: "what was answered by 410 steps aside", File: "redisstore/lua/fail.lua",
@@ -57,7 +57,7 @@ var brokenAsides = []harness.BrokenScript{
 	},
 	{
 		Name: "an aside does not count for its subscription", File: "redisstore/lua/library/consumer.lua",
-		Old: "count_asides(gen, aside.replay and 0 or 1, aside.replay and 1 or 0)", New: "",
+		Old: "count_asides(gen, c.replay > 0 and 0 or 1, c.replay > 0 and 1 or 0)", New: "",
 	},
 	{
 		Name: "a callback is taken for an aside", File: "redisstore/lua/callback.lua",

@@ -64,7 +64,7 @@ var brokenPushes = []harness.BrokenScript{
 	},
 	{
 		Name: "a consumer that is made anew passes for the old one", File: "redisstore/lua/library/consumer.lua",
-		Old: "or epoch end", New: "or 0 end",
+		Old: "profile and epoch or 0,", New: "0,",
 	},
 	{
 		Name: "what has failed is released as if it had not", File: "redisstore/lua/release_held.lua",
@@ -208,7 +208,7 @@ var brokenPushes = []harness.BrokenScript{
 	},
 	{
 		Name: "an attempt is begun twice where a reply was lost", File: "redisstore/lua/begin.lua",
-		Old: "redis.call('HSET', P .. 'c:' .. c.id, 'holder', held_by())", New: "",
+		Old: "redis.call('HSET', P .. 'f:' .. c.id, 'holder', held_by())", New: "",
 	},
 	{
 		Name: "time in which an attempt is parked counts as failure", File: "redisstore/lua/park.lua",
@@ -259,7 +259,7 @@ var brokenFailures = []harness.BrokenScript{
 	},
 	{
 		Name: "the retired are pending if they are looked at one by one", File: "redisstore/lua/tally_each.lua",
-		Old: "state == 'waking' and retired ~= '1'", New: "state == 'waking'",
+		Old: "c.state == 'waking' and c.retired == 0", New: "c.state == 'waking'",
 	},
 	{
 		Name: "what is yet to fail is counted", File: "redisstore/lua/tally.lua",

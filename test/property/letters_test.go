@@ -28,7 +28,7 @@ var brokenLetters = []harness.BrokenScript{
 	},
 	{
 		Name: "two letters of a stream are replayed at a time", File: "redisstore/lua/library/replay.lua",
-		Old: "  if redis.call('HEXISTS', P .. 'c:' .. c.id, 'replaying') == 1 then return end\n", New: "",
+		Old: "  if redis.call('HEXISTS', P .. 'f:' .. c.id, 'replaying') == 1 then return end\n", New: "",
 	},
 	{
 		Name: "a replay that was cancelled goes on", File: "redisstore/lua/cancel_replays.lua",

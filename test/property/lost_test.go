@@ -22,7 +22,7 @@ var brokenLost = []harness.BrokenScript{
 	{
 		Name: "what was delivered of a stream that is deleted leaves a letter",
 		File: "redisstore/lua/library/letters.lua",
-		Old:  " or not ahead(ends, acked) then return end", New: " then return end",
+		Old:  " or not ahead(ends, of.acked) then return end", New: " then return end",
 	},
 	{
 		Name: "what is aside leaves nothing as its stream is deleted", File: "redisstore/lua/library/letters.lua",
@@ -30,7 +30,7 @@ var brokenLost = []harness.BrokenScript{
 	},
 	{
 		Name: "a letter leaves another as its stream is deleted", File: "redisstore/lua/library/letters.lua",
-		Old: "if r[1] or not acked or", New: "if not acked or",
+		Old: "or of.replay > 0 or", New: "or",
 	},
 	{
 		Name: "a wake whose stream is deleted leaves a letter", File: "redisstore/lua/library/letters.lua",

@@ -33,7 +33,7 @@ var brokenOutbox = []harness.BrokenScript{
 	},
 	{
 		Name: "an event is of any stream of its name", File: "redisstore/lua/library/outbox.lua",
-		Old: "(redis.call('HGET', P .. 'c:' .. id, 'born') or '0') .. ' '", New: "'0 '",
+		Old: "int(c.born) .. ' '", New: "'0 '",
 	},
 	{
 		Name: "what has expired is sent again", File: "redisstore/lua/take_event.lua",
@@ -102,7 +102,7 @@ var brokenOutbox = []harness.BrokenScript{
 	},
 	{
 		Name: "a stream is removed that was not read to its end", File: "redisstore/lua/begin_removal.lua",
-		Old: "redis.call('HGET', P .. 'l:' .. c.id, stream) == tail", New: "true",
+		Old: "acked_of(c, stream) == tail", New: "true",
 	},
 	{
 		Name: "an event is new in a stream that is being removed", File: "redisstore/lua/take_event.lua",

@@ -2,10 +2,9 @@
 
 -- go_back leads a link of a consumer back to an offset. What a worker of the present wake acks does not count any more.
 local function go_back(c, path, to)
-  links(c)[path].acked = to
+  set_acked(c, path, to)
   c.since = c.epoch
-  redis.call('HSET', P .. 'c:' .. c.id, 'since:' .. path, int(c.epoch))
-  redis.call('HSET', P .. 'l:' .. c.id, path, to)
+  redis.call('HSET', P .. 'f:' .. c.id, 'since:' .. path, int(c.epoch))
 end
 
 -- begin_again ends the wake of a consumer that has gone back. It begins another wake if work is pending.
@@ -27,7 +26,7 @@ local function start_over(c, made_anew, was)
     local cause = tail == '' and 'stream_deleted' or 'stream_recreated'
     leave_letters(c, cause, was or redis.call('HGET', P .. 's:' .. c.primary, 'was') or '')
     remove(c, cause)
-    if tail == '' or aside_of(c) then return nil end
+    if tail == '' or c.ends then return nil end
     local anew = create(c.sub, c.gen, c.id, c.primary, '-1', c.epoch, c.profile)
     set_noted(c.primary, tail, ends)
     wake_if_pending(anew)
@@ -38,7 +37,7 @@ local function start_over(c, made_anew, was)
   for path, l in pairs(links(c)) do
     if made_anew(path) then
       go_back(c, path, '-1')
-      if c.state == 'given_up' then redis.call('HDEL', P .. 'c:' .. c.id, 'past:' .. path) end
+      if c.state == 'given_up' then redis.call('HDEL', P .. 'f:' .. c.id, 'past:' .. path) end
       fenced_off = fenced_off or l.tail ~= ''
     end
   end
@@ -55,7 +54,7 @@ local function load(id)
   local seen = visited(id)
   if seen == restarts() or is_dead(c.gen) then return c end
   c = start_over(c, function(path) return is_former(path, seen) end)
-  if c then redis.call('HSET', P .. 'c:' .. id, 'restarts', int(restarts())) end
+  if c then redis.call('HSET', P .. 'f:' .. id, 'restarts', int(restarts())) end
   return c
 end
 

@@ -28,7 +28,7 @@ local WAKING, LIVENESS, GRACE, GC, INCARNATION, NONCE, JITTER, LASTING, SEEN, UN
 local A = 9
 
 -- What the caller of the script has to do (fsm.Outcome).
-local deliveries, idle, hidden, gone, ended, left, quarantined
+local deliveries, idle, hidden, gone, ended, left, quarantined = {}, {}, {}, {}, {}, {}, {}
 
 -- touched is true once this call has begun a wake, made or removed a consumer, or noted a tail: other replicas act on
 -- these. The watermark then rises. So a caller that has seen the watermark knows when it is lost. Other changes come
@@ -48,9 +48,6 @@ local links_read
 -- begun are the consumers whose wakes this run of the call has begun.
 local begun
 
--- The texts of numbers (int).
-local TEXTS
-
 local function begin_call(keys, args)
   P, now = keys[1], tonumber(args[1])
   micros = now * 1000
@@ -63,29 +60,26 @@ local function begin_call(keys, args)
   WAKING, LIVENESS, GRACE = args[2], args[3], args[4]
   GC, INCARNATION, NONCE, JITTER = args[5], args[6], args[7], args[8]
   LASTING = INCARNATION == '?'
-  SEEN = tonumber(table.remove(args))
-  UNTRACED = table.remove(args) == '1'
-  deliveries, idle, hidden, gone, ended, left, quarantined = {}, {}, {}, {}, {}, {}, {}
+  local n = #args
+  SEEN, UNTRACED = tonumber(args[n]), args[n - 1] == '1'
+  args[n], args[n - 1] = nil, nil
+  -- To make seven lists costs more than to look whether they are empty.
+  if deliveries[1] then deliveries = {} end
+  if idle[1] then idle = {} end
+  if hidden[1] then hidden = {} end
+  if gone[1] then gone = {} end
+  if ended[1] then ended = {} end
+  if left[1] then left = {} end
+  if quarantined[1] then quarantined = {} end
   touched, mark, lost = false, SEEN, false
-  meta_read, fenced, restarted = nil, nil, nil
-  tails, closed, old_tails = {}, {}, nil
+  meta_read, fenced, restarted, old_tails = nil, nil, nil, nil
+  tails, closed = {}, {}
   links_read, begun = 0, {}
-  TEXTS = { [0] = '0', '1' }
 end
 
 -- int writes a whole number as text: tostring() would write large ones as 1.79e+15. Redis takes numbers as they are, in
--- calls and in replies. But in a call, a number costs Redis more than int does. A script writes the same time or epoch
--- several times, so int keeps the texts of large numbers. It does not keep texts of small numbers: the Lua of the
--- embedded Redis makes a table as long as its largest small index. NUMBERS is the reverse of TEXTS, for what is read.
-local NUMBERS = { ['0'] = 0, ['1'] = 1 }
-local function int(n)
-  local text = TEXTS[n]
-  if not text then
-    text = string.format('%.0f', n)
-    if n > 2 ^ 31 then TEXTS[n] = text end
-  end
-  return text
-end
+-- calls and in replies. But in a call, a number costs Redis more than int does.
+local function int(n) return string.format('%.0f', n) end
 
 -- carried_out says whether an earlier run that called note_call carried out this very call. REPEATED is how long
 -- clients may repeat a call, ms. That is longer than a call may take (connect.go).

@@ -2,70 +2,63 @@
 
 -- is_dead says whether the subscription of a consumer's generation was deleted. The consumer is then gone, even if it
 -- is not removed yet.
-local function is_dead(gen) return redis.call('HEXISTS', P .. 'dropping', gen) == 1 end
+local function is_dead(gen)
+  return (meta()[5] or '0') ~= '0' and redis.call('HEXISTS', P .. 'dropping', gen) == 1
+end
 
--- aside_of returns the id of an aside's consumer, or nil for any other consumer (fsm.AsideOf).
+-- aside_of returns the id of an aside's consumer, or nil for any other consumer (fsm.AsideOf). Its field ends
+-- tells an aside from other consumers.
 local function aside_of(c) return string.match(c.id, '^([^:]*:[^:]*):') end
 
 -- place_of names the list that a consumer is on. An idle consumer is on none.
 local function place_of(c)
-  if c.state == 'waking' then return c.retired == 1 and 'retired' or aside_of(c) and 'aside' or 'waiting' end
+  if c.state == 'waking' then return c.retired == 1 and 'retired' or c.ends and 'aside' or 'waiting' end
   return (c.state == 'live' or c.state == 'given_up') and c.state or nil
 end
 
--- RECORD are the fields of a consumer's record that scripts read. The function save writes the fields from the fifth
--- on. Each field costs, so a script that needs a rare field reads it by itself. The last four may be missing.
-local RECORD = {
-  'sub', 'gen', 'primary', 'profile', 'state', 'wake', 'by',
-  'epoch', 'woke', 'attempt', 'handed', 'sent', 'failing', 'retired', 'stalled', 'moved', 'hidden', 'due',
-  'since', 'born', 'replay', 'again',
-}
+-- A record is one text, because each field that Redis reads or writes costs (keys.lua). RECORD takes it apart. TROUBLE
+-- takes its second line apart, which is empty for most consumers.
+local RECORD = '^(%S+) (%d+) (%S+) (%d+) (%d+) (%d+) ([01]) ([01]) (%d+) (%S+)\n([^\n]*)\n' ..
+  '((%S+) (%S+) (%d+) (%d+) (%S+)\n([^\n]+))\n(=?)([^\n]*)\n([^\n]*)$'
+local TROUBLE = '^(%d+) (%-?%d+) (%d+) ([01]) (%d+) (%d+) (%d+) (%d+) (%d+)$'
 
--- wrong names the field of a record that is not as it should be. Numbers are exact up to MOST, and texts have at most
--- LONGEST bytes.
-local MOST, LONGEST = 2 ^ 53, 8192
-local function wrong(r, known_state)
-  for i = 1, 7 do
-    local optional = i == 4 or i == 7 -- profile and by
-    if not r[i] and not optional or r[i] and #r[i] > LONGEST then return RECORD[i] end
+-- peek returns a consumer's record, or nil if there is none. If it cannot be read, peek returns nil and why. Arithmetic
+-- takes digits for numbers, which are exact up to 2^53.
+local function peek(id)
+  local text = redis.call('GET', P .. 'c:' .. id)
+  if not text then return nil end
+  if #text > 32768 then return nil, 'its record is too long' end
+  local state, epoch, wake, woke, attempt, handed, sent, moved, due, by, trouble, who, sub, gen, born, replay, profile,
+    primary, linked, acked, ends = string.match(text, RECORD)
+  if state ~= 'idle' and state ~= 'waking' and state ~= 'live' and state ~= 'given_up' or linked == '' and acked ~= '' then
+    return nil, 'its record has another form'
   end
-  if not known_state then return 'state' end
-  for i = 8, 18 do
-    if not r[i] or not (r[i] >= 0 and r[i] < MOST) then return RECORD[i] end
+  local c = {
+    id = id, was = text, state = state, epoch = epoch + 0, wake = wake ~= '-' and wake or '', woke = woke + 0,
+    attempt = attempt + 0, handed = handed + 0, sent = sent + 0, moved = moved + 0, due = due + 0, by = by,
+    failing = 0, uncounted = 0, parked = 0, retired = 0, stalled = 0, hidden = 0, more = 0,
+    who = who, sub = sub, gen = gen, born = born + 0, replay = replay + 0, profile = profile ~= '-' and profile,
+    primary = primary, acked = linked ~= '' and acked, ends = ends ~= '' and ends,
+  }
+  local most = math.max(c.epoch, c.woke, c.attempt, c.handed, c.due, c.born, c.replay)
+  if trouble ~= '' then
+    local failing, uncounted, parked, retired, stalled, concealed, since, again, more = string.match(trouble, TROUBLE)
+    if not failing then return nil, 'the second line of its record has another form' end
+    c.failing, c.uncounted, c.parked, c.retired = failing + 0, uncounted + 0, parked + 0, retired + 0
+    c.stalled, c.hidden, c.since, c.again, c.more = stalled + 0, concealed + 0, since + 0, again + 0, more + 0
+    c.was_failing, c.was_hidden = c.failing, c.hidden
+    most = math.max(most, c.failing, math.abs(c.uncounted), c.parked, c.stalled, c.hidden, c.since, c.again, c.more)
   end
-  return 'since, born, replay or again'
+  if most >= 2 ^ 53 then return nil, 'its record has a number that is too large' end
+  c.was_due, c.was_place = c.due, place_of(c)
+  return c
 end
 
 -- record returns a consumer's record, or nil if there is none. It also returns nil if the record cannot be read, and
--- puts the consumer in quarantine. Field was has the record as it is stored, in the order of RECORD. The fields are
--- named twice, in RECORD and here, because a loop over RECORD takes 1 µs more.
+-- puts the consumer in quarantine.
 local function record(id)
-  local r = redis.call('HMGET', P .. 'c:' .. id, unpack(RECORD))
-  if not r[1] and not r[2] and not r[5] and not r[8] then return nil end
-  local since, born, replay, again = r[19], r[20], r[21], r[22]
-  for i = 8, #RECORD do r[i] = NUMBERS[r[i]] or tonumber(r[i]) end
-  local epoch, woke, attempt, handed, sent, failing = r[8], r[9], r[10], r[11], r[12], r[13]
-  local retired, stalled, moved, concealed, due = r[14], r[15], r[16], r[17], r[18]
-  local s = r[5]
-  local known = s == 'idle' or s == 'waking' or s == 'live' or s == 'given_up'
-  if not (r[1] and r[2] and r[3] and r[6] and known and epoch and woke and attempt and handed and sent and failing and retired and
-    stalled and moved and concealed and due) or since and not r[19] or born and not r[20] or replay and not r[21] or
-    again and not r[22] or #r[1] + #r[2] + #r[3] + #r[6] > LONGEST or
-    not (epoch + woke + attempt + handed + sent + failing + retired + stalled + moved + concealed + due < MOST) or
-    math.min(epoch, woke, attempt, handed, sent, failing, retired, stalled, moved, concealed, due) < 0 then
-    return quarantine(id, 'its field ' .. wrong(r, known) .. ' is missing, too long, or not of its type')
-  end
-  local c = {
-    id = id, was = r, sub = r[1], gen = r[2], primary = r[3], profile = r[4], state = r[5], wake = r[6], by = r[7], epoch = r[8],
-    woke = r[9], attempt = r[10], handed = r[11], sent = r[12], failing = r[13], retired = r[14], stalled = r[15], moved = r[16],
-    hidden = r[17], due = r[18], since = r[19], born = r[20], replay = r[21], again = r[22], uncounted = 0, parked = 0,
-  }
-  if c.failing > 0 then
-    local kept = redis.call('HMGET', P .. 'c:' .. id, 'uncounted', 'parked')
-    c.uncounted, c.parked = tonumber(kept[1] or '0'), tonumber(kept[2] or '0')
-    if not c.uncounted or not c.parked then return quarantine(id, 'its field uncounted or parked is not a number') end
-  end
-  c.was_due, c.was_uncounted, c.was_parked, c.was_place = c.due, c.uncounted, c.parked, place_of(c)
+  local c, why = peek(id)
+  if why then return quarantine(id, why) end
   return c
 end
 
@@ -73,52 +66,49 @@ end
 local function links(c)
   if not c.links then
     c.links = {}
-    local ends = aside_of(c) and redis.call('HGET', P .. 'c:' .. c.id, 'ends')
-    local raw = redis.call('HGETALL', P .. 'l:' .. c.id)
+    if c.acked then c.links[c.primary] = { acked = c.acked, tail = c.ends or tail_of(c.primary) } end
+    local raw = c.more > 0 and redis.call('HGETALL', P .. 'l:' .. c.id) or {}
     links_read = links_read + #raw / 2 + 10 -- the consumer itself costs about as much as ten
-    for i = 1, #raw, 2 do c.links[raw[i]] = { acked = raw[i + 1], tail = ends or tail_of(raw[i]) } end
+    for i = 1, #raw, 2 do c.links[raw[i]] = { acked = raw[i + 1], tail = tail_of(raw[i]) } end
   end
   return c.links
 end
 
+-- acked_of returns the acked offset of one link, or nil. It does not read the others.
+local function acked_of(c, path)
+  if path == c.primary then return c.acked end
+  return c.more > 0 and redis.call('HGET', P .. 'l:' .. c.id, path) or nil
+end
+
+-- set_acked sets the acked offset of a link. The function save writes that of the primary.
+local function set_acked(c, path, acked)
+  links(c)[path].acked = acked
+  if path == c.primary then c.acked = acked else redis.call('HSET', P .. 'l:' .. c.id, path, acked) end
+end
+
+-- list notes on a list by time since when a consumer is on it, or that it no longer is.
+local function list(name, id, was, is)
+  if is == was then return end
+  if is > 0 then redis.call('ZADD', P .. name, int(is), id) else redis.call('ZREM', P .. name, id) end
+end
+
 local function save(c)
-  local was, changes = c.was, { 'HSET', P .. 'c:' .. c.id }
-  for i = 5, #RECORD do
-    local field = RECORD[i]
-    local value = c[field]
-    if value ~= was[i] then
-      changes[#changes + 1] = field
-      changes[#changes + 1] = i < 8 and value or int(value)
-      if field == 'failing' or field == 'hidden' then
-        if value > 0 then
-          redis.call('ZADD', P .. field, int(value), c.id)
-        elseif was[i] then
-          redis.call('ZREM', P .. field, c.id)
-        end
-      end
-      was[i] = value
-    end
+  local trouble, since, again = '', c.since or 0, c.again or 0
+  if c.failing + c.parked + c.retired + c.stalled + c.hidden + since + again + c.more > 0 or c.uncounted ~= 0 then
+    trouble = string.format('%.0f %.0f %.0f %d %.0f %.0f %.0f %.0f %d', c.failing, c.uncounted, c.parked, c.retired, c.stalled,
+      c.hidden, since, again, c.more)
   end
-  if c.uncounted ~= c.was_uncounted then
-    changes[#changes + 1] = 'uncounted'
-    changes[#changes + 1] = int(c.uncounted)
-    c.was_uncounted = c.uncounted
-  end
-  if c.parked ~= c.was_parked then
-    changes[#changes + 1] = 'parked'
-    changes[#changes + 1] = int(c.parked)
-    c.was_parked = c.parked
-  end
-  if #changes > 2 then redis.call(unpack(changes)) end
+  local text = string.format('%s %.0f %s %.0f %d %d %d %d %.0f %s\n', c.state, c.epoch, c.wake ~= '' and c.wake or '-', c.woke,
+    c.attempt, c.handed, c.sent, c.moved, c.due, c.by) .. trouble .. '\n' .. c.who .. '\n' .. (c.acked and '=' .. c.acked or '') ..
+    '\n' .. (c.ends or '')
+  if text ~= c.was then redis.call('SET', P .. 'c:' .. c.id, text) end
+  list('failing', c.id, c.was_failing or 0, c.failing)
+  list('hidden', c.id, c.was_hidden or 0, c.hidden)
+  list('due', c.id, c.was_due, c.due)
   local place = place_of(c)
   if c.was_place and c.was_place ~= place then redis.call('ZREM', P .. c.was_place, c.id) end
   if place and (place ~= c.was_place or c.begun) then redis.call('ZADD', P .. place, int(now), c.id) end
-  if c.due == c.was_due then return end
-  if c.due == 0 then
-    redis.call('ZREM', P .. 'due', c.id)
-  else
-    redis.call('ZADD', P .. 'due', int(c.due), c.id)
-  end
+  c.was, c.was_failing, c.was_hidden, c.was_due, c.was_place = text, c.failing, c.hidden, c.due, place
 end
 
 -- count_asides adds to the counts of a subscription's asides. Asides that replay something have a count of their own.
@@ -128,30 +118,28 @@ local function count_asides(gen, asides, replays)
   end
 end
 
--- create makes a consumer. The epoch is the highest that an earlier consumer of the same id may have had. The profile
--- is as in a record. For an aside, the table aside has the id of its consumer (of), born and ends. If it replays
--- something, the table also has its number (replay).
+-- set_who writes the lines of a record that hardly change.
+local function set_who(c)
+  c.who = string.format('%s %s %.0f %.0f %s\n', c.sub, c.gen, c.born, c.replay, c.profile or '-') .. c.primary
+end
+
+-- create makes a consumer, which save then writes. The epoch is the highest that an earlier consumer of the same id may
+-- have had. The profile is as in a record. For an aside, the table aside has the id of its consumer (of), born and ends.
+-- If it replays something, the table also has its number (replay).
 local function create(sub, gen, id, primary, acked, epoch, profile, aside)
   touched = true
   local c = {
     id = id, sub = sub, gen = gen, primary = primary, state = 'idle', epoch = epoch, profile = profile, wake = '', woke = 0, attempt = 0,
-    handed = 0, sent = 0, failing = 0, retired = 0, stalled = 0, moved = 0, hidden = 0, uncounted = 0, parked = 0, due = 0,
-    was = {}, was_due = 0, was_uncounted = 0, was_parked = 0,
+    handed = 0, sent = 0, failing = 0, retired = 0, stalled = 0, moved = 0, hidden = 0, uncounted = 0, parked = 0, due = 0, by = '-',
+    more = 0, born = aside and aside.born or profile and epoch or 0, replay = aside and aside.replay or 0,
+    acked = acked, ends = aside and aside.ends, was_due = 0,
   }
-  if profile or aside then c.born = aside and tonumber(aside.born) or epoch end
-  if aside then c.replay = tonumber(aside.replay) end
-  c.was[20], c.was[21] = c.born, c.replay
-  redis.call('HSET', P .. 'c:' .. id, 'sub', sub, 'gen', gen, 'primary', primary)
-  if profile then redis.call('HSET', P .. 'c:' .. id, 'profile', profile) end
-  if c.born then redis.call('HSET', P .. 'c:' .. id, 'born', int(c.born)) end
-  if c.replay then redis.call('HSET', P .. 'c:' .. id, 'replay', int(c.replay)) end
-  if restarts() > 0 then redis.call('HSET', P .. 'c:' .. id, 'restarts', int(restarts())) end
-  redis.call('HSET', P .. 'l:' .. id, primary, acked)
+  set_who(c)
+  if restarts() > 0 then redis.call('HSET', P .. 'f:' .. id, 'restarts', int(restarts())) end
   redis.call('SADD', P .. 'b:' .. sub .. ':' .. gen, id)
   if aside then
-    redis.call('HSET', P .. 'c:' .. id, 'ends', aside.ends)
     redis.call('SADD', P .. 'x:' .. aside.of, id)
-    count_asides(gen, aside.replay and 0 or 1, aside.replay and 1 or 0)
+    count_asides(gen, c.replay > 0 and 0 or 1, c.replay > 0 and 1 or 0)
   else
     watch({ primary }, id)
   end
@@ -170,7 +158,7 @@ end
 local function is_gone(c, cause)
   if c.state == 'given_up' then return end
   over(c, 'removed')
-  if aside_of(c) then return end
+  if c.ends then return end
   local l = links(c)[c.primary]
   gone[#gone + 1] = { c.sub, c.gen, c.id, c.primary, l and l.acked or '', cause }
 end
@@ -184,9 +172,9 @@ local function remove(c, cause)
   touched = true
   is_gone(c, cause)
   local ids, epoch, of = { c.id }, c.epoch, aside_of(c)
-  local replays = of and redis.call('HEXISTS', P .. 'c:' .. c.id, 'replay')
+  local replays = c.replay > 0 and 1 or 0
   if not of then -- the aside that replays for it may have gone first, with the stream
-    local n = redis.call('HGET', P .. 'c:' .. c.id, 'replaying')
+    local n = redis.call('HGET', P .. 'f:' .. c.id, 'replaying')
     replays = n and redis.call('SISMEMBER', P .. 'x:' .. c.id, c.id .. ':' .. n) or 0
   end
   if of then
@@ -198,19 +186,16 @@ local function remove(c, cause)
     redis.call('UNLINK', P .. 'r:' .. c.id, P .. 'rs:' .. c.id)
     redis.call('ZREM', P .. 'replays', c.id)
     for _, id in ipairs(redis.call('SMEMBERS', P .. 'x:' .. c.id)) do
-      local r = redis.call('HMGET', P .. 'c:' .. id, 'state', 'epoch', 'wake', 'woke')
-      if tonumber(r[2] or '') and r[3] and tonumber(r[4] or '') then
-        over({ id = id, sub = c.sub, primary = c.primary, state = r[1], epoch = r[2], wake = r[3], woke = r[4] }, 'removed')
-      else -- it cannot be read, and is removed all the same
-        r[2] = '0'
-      end
-      ids[#ids + 1], epoch = id, math.max(epoch, tonumber(r[2]))
+      local aside = peek(id)
+      if aside then over(aside, 'removed') end -- one that cannot be read is removed all the same
+      ids[#ids + 1], epoch = id, math.max(epoch, aside and aside.epoch or 0)
     end
     links_read = links_read + #ids - 1
   end
   local keys = { P .. 'x:' .. c.id }
   for _, id in ipairs(ids) do
     keys[#keys + 1] = P .. 'c:' .. id
+    keys[#keys + 1] = P .. 'f:' .. id
     keys[#keys + 1] = P .. 'l:' .. id
   end
   in_chunks(keys, function(...) redis.call('DEL', ...) end)

@@ -23,7 +23,7 @@ local ABANDONED = 60000
 
 -- meta reads the fields of the partition's meta that most calls need.
 local function meta()
-  if not meta_read then meta_read = redis.call('HMGET', P .. 'meta', 'life', 'base', 'mark', 'restarts') end
+  if not meta_read then meta_read = redis.call('HMGET', P .. 'meta', 'life', 'base', 'mark', 'restarts', 'dropping') end
   return meta_read
 end
 

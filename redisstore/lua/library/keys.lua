@@ -1,29 +1,31 @@
 -- The keys of a partition. They stand below its prefix, P:
---   `c:<consumer>`  hash  a consumer's record. Every record has these fields:
---       "sub gen primary state epoch wake woke attempt handed sent failing retired stalled moved hidden due".
---     `by` is the nonce of the last callback that succeeded.
+--   `c:<consumer>`  string  a consumer's record, in six lines. "-" stands for an empty word.
+--     First, what each wake changes: state, epoch, wake, woke, attempt, handed, sent, moved, due, by. `by` is the nonce of
+--     the last callback that succeeded.
+--     Then what few consumers have: failing, uncounted, parked, retired, stalled, hidden, since, again, more. The line is
+--     empty if all of them are 0.
+--       `failing` is fsm.Consumer.FirstFailure, which may lie ahead.
+--       `uncounted` is how much of the time since failing does not count, ms. `parked` is since when an attempt waits that
+--       was handed out and not begun, ms.
+--       `since` is the epoch when it last went back in a stream (fsm.Link). `again` is the epoch in which an attempt that
+--       may have been sent was last taken back. `more` is how many links `l:` has.
+--     Then what hardly changes: sub, gen, born, replay, profile. `born` is the epoch that it was made with, if it was made
+--     with a profile. `replay` is the number of what an aside replays. `profile` is what its subscription has set
+--     (fsm.Profile), none is the profile of the webhook spec.
+--     Then the path of its primary. Then "=" and the acked offset there, or nothing if it is not linked to it. Then the Tail
+--     of an aside's link (fsm.Consumer.IsAside), or nothing.
+--   `f:<consumer>`  hash  what only some scripts read of a consumer:
 --     `error` is why the last attempt failed, while failing is not 0.
---     `failing` is fsm.Consumer.FirstFailure, which may lie ahead.
 --     `restarts` is the partition's count of restarts up to which it is up to date (load), none is 0.
---     `uncounted` is how much of the time since failing does not count, ms, none is 0.
---     `parked` is since when an attempt waits that was handed out and not begun, ms, none is 0. It and uncounted are
---     kept only while failing is not 0.
---     `profile` is what its subscription has set (fsm.Profile), none is the profile of the webhook spec.
---     `born` is the epoch that it was made with, if it was made with a profile.
 --     `span` is an epoch, and how many events or bytes the first attempt brought that failed in it (fsm.Consumer.Span).
 --     `holder` is an epoch, and fsm.Consumer.Holder in it: its number, and by whom.
 --     `held` is an epoch, the number of the attempt handed out before, and fsm.Consumer.Held since then.
 --     `nudged` is an epoch, fsm.Consumer.Nudged in it, ms, and "probed" if it is Probed.
---     `again` is the epoch in which an attempt that may have been sent was last taken back.
 --     `past:<stream>` is the stream's tail when the consumer was given up.
---     `ends` is the Tail of an aside's link (fsm.Consumer.IsAside).
---     `replay` is the number of what an aside replays. `replaying` is the same number in the record of the aside's
---     consumer.
---     `replayed` is how many replays of the queue are over, none is 0.
+--     `replaying` is the number of what its aside replays. `replayed` is how many replays of the queue are over.
 --     `letter` is the number of the dead letter that it left when it was given up (fsm.Consumer.Letter).
 --     `since:<stream>` is its epoch when it last went back in a stream that it is linked to (fsm.Link).
---     `since` is the latest of these, none is 0.
---   `l:<consumer>`  hash  stream path -> acked offset.
+--   `l:<consumer>`  hash  stream path -> acked offset, of all streams but its primary.
 --   `s:<path>`  hash  the tail of a stream.
 --     `t` is the highest tail noted. `closed` is the tail at which the stream was seen closed.
 --     `r` is the partition's count of restarts at the stream's latest one. `was` is the tail before that restart.
@@ -47,6 +49,7 @@
 --   `d:<path>`  string  how many deletions were dealt with that the registry stream will report. Each deletion that it
 --   reported first counts as -1. The key lasts for a minute.
 --   `meta`  hash  of the partition:
+--     `dropping` is how many generations the key of that name has.
 --     `seq` is the counter of watched. `floor` is the highest epoch of any consumer removed. `restarts` counts restarts
 --     of streams.
 --     `life` (the incarnation), `base`, `mark`, `at` and `unresumed`: see fence. `stamp` and `removed`: see next_stamp and

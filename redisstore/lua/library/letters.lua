@@ -22,28 +22,29 @@ local function keep_letters(c, letters)
 end
 
 -- letter_text returns what a dead letter tells if no attempt has left it (spec.letter). The values attempts and
--- born are texts, because cjson would round large numbers.
+-- born are written by int, because cjson would round large numbers.
 local function letter_text(c, id, path, from, to, class, why, attempts, born)
   local texts = cjson.encode({ g = c.gen, c = id, s = path, f = from, t = to, w = to, k = class, r = why or '' })
-  return string.sub(texts, 1, -2) .. ',"a":' .. attempts .. ',"o":' .. (born or '0') .. '}'
+  return string.sub(texts, 1, -2) .. ',"a":' .. int(attempts) .. ',"o":' .. int(born) .. '}'
 end
 
 -- leave_letters leaves the dead letters of a consumer, and of its asides, if the consumer goes with its stream for a
 -- cause. The tail is the last one of that stream (spec.lost). O(asides).
 local function leave_letters(c, cause, tail)
-  local letters, ids, numbers = {}, aside_of(c) and { c.id } or redis.call('SMEMBERS', P .. 'x:' .. c.id), {}
+  local letters, ids, numbers = {}, c.ends and { c.id } or redis.call('SMEMBERS', P .. 'x:' .. c.id), {}
   for _, id in ipairs(ids) do numbers[id] = tonumber(string.match(id, '%d+$')) end
   table.sort(ids, function(a, b) return numbers[a] < numbers[b] end)
   links_read = links_read + #ids
   local function lost(id, to)
-    local r = redis.call('HMGET', P .. 'c:' .. id, 'replay', 'ends', 'attempt', 'failing', 'born', 'error')
-    local acked, ends = redis.call('HGET', P .. 'l:' .. id, c.primary), to or r[2]
-    if r[1] or not acked or not ends or not ahead(ends, acked) then return end
-    letters[#letters + 1] = r[4]
-    letters[#letters + 1] = letter_text(c, id, c.primary, acked, ends, cause, not to and r[6], r[3], r[5])
+    local of = id == c.id and c or peek(id)
+    local ends = to or of and of.ends
+    if not of or of.replay > 0 or not of.acked or not ends or not ahead(ends, of.acked) then return end
+    local why = not to and redis.call('HGET', P .. 'f:' .. id, 'error')
+    letters[#letters + 1] = int(of.failing)
+    letters[#letters + 1] = letter_text(c, id, c.primary, of.acked, ends, cause, why, of.attempt, of.born)
   end
   for _, id in ipairs(ids) do lost(id) end
-  if not aside_of(c) and c.state ~= 'given_up' and c.profile and string.find(c.profile, '^%d+,[12]') then lost(c.id, tail) end
+  if not c.ends and c.state ~= 'given_up' and c.profile and string.find(c.profile, '^%d+,[12]') then lost(c.id, tail) end
   if #letters == 0 then return end
   keep_letters(c, letters)
   left[#left + 1] = { c.sub, c.primary, cause, #letters / 2 }
@@ -56,10 +57,10 @@ local function leave_letter(c)
   for path, l in pairs(links(c)) do
     if ahead(l.tail, l.acked) and first ~= c.primary and (not first or path == c.primary or differ_after(first, path)) then first = path end
   end
-  if not first or aside_of(c) then return end
-  local l, kept = links(c)[first], redis.call('HMGET', P .. 'c:' .. c.id, 'error', 'born')
-  redis.call('HSET', P .. 'c:' .. c.id, 'letter', keep_letters(c, {
-    int(c.failing), letter_text(c, c.id, first, l.acked, l.tail, 'given_up', kept[1], int(c.attempt), kept[2]),
+  if not first or c.ends then return end
+  local l, why = links(c)[first], redis.call('HGET', P .. 'f:' .. c.id, 'error')
+  redis.call('HSET', P .. 'f:' .. c.id, 'letter', keep_letters(c, {
+    int(c.failing), letter_text(c, c.id, first, l.acked, l.tail, 'given_up', why, c.attempt, c.born),
   }))
 end
 

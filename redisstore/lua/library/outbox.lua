@@ -1,9 +1,7 @@
 -- Events that were handed over (fsm/spec/outbox.go).
 
 -- place_in_stream returns where a consumer stands in its stream (fsm.Consumer.Place).
-local function place_in_stream(id, path)
-  return (redis.call('HGET', P .. 'c:' .. id, 'born') or '0') .. ' ' .. (redis.call('HGET', P .. 'l:' .. id, path) or '')
-end
+local function place_in_stream(c) return int(c.born) .. ' ' .. (c.acked or '') end
 
 -- events_of returns the list of the events with a status.
 local function events_of(status) return P .. 'events:' .. ((status == 'pending' or status == 'delivering') and 'open' or status) end
@@ -75,7 +73,7 @@ local function event_status(status, by, at, delivered_at)
   if status ~= 'pending' and status ~= 'delivering' then return status end
   if by == '' then return 'pending' end
   local c = record(by)
-  local place = c and place_in_stream(c.id, c.primary)
+  local place = c and place_in_stream(c)
   if not c or string.match(at, '^%S*') ~= string.match(place, '^%S*') then
     return delivered_at == '0' and 'dead_letter' or 'delivered'
   end

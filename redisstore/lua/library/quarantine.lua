@@ -20,7 +20,7 @@ local function is_quarantined(id) return redis.call('HEXISTS', P .. 'quarantined
 -- is_of_record says whether an error comes from stored data. Any other error comes from the server, such as a lack of
 -- memory.
 local function is_of_record(why)
-  for _, part in ipairs({ 'attempt to ', 'bad argument', 'WRONGTYPE', 'not an integer', 'not a valid float', 'no number in' }) do
+  for _, part in ipairs({ 'attempt to ', 'bad argument', 'WRONGTYPE', 'cannot perform ', 'not an integer', 'not a valid float', 'no number in' }) do
     if string.find(why, part, 1, true) then return true end
   end
   return false
@@ -46,16 +46,22 @@ local function apart(f, id, ...)
   quarantine(id, result)
 end
 
+-- named returns the subscription, the generation and the primary in a record that cannot be read, if they can be found.
+local function named(id)
+  local text = redis.pcall('GET', P .. 'c:' .. id)
+  if type(text) ~= 'string' then return nil end
+  return string.match(text, '^[^\n]*\n[^\n]*\n(%S+) (%S+) [^\n]*\n([^\n]+)\n')
+end
+
 -- erase removes an unreadable consumer from the store.
-local function erase(id, set)
-  local paths = redis.pcall('HKEYS', P .. 'l:' .. id)
+local function erase(id)
+  local paths, sub, gen, primary = redis.pcall('HKEYS', P .. 'l:' .. id), named(id)
   if paths.err then paths = {} end
-  local primary = redis.pcall('HGET', P .. 'c:' .. id, 'primary')
-  if type(primary) == 'string' then paths[#paths + 1] = primary end
+  paths[#paths + 1] = primary
   touched = true
   unwatch(paths, id)
-  redis.call('UNLINK', P .. 'c:' .. id, P .. 'l:' .. id, P .. 'x:' .. id, P .. 'r:' .. id, P .. 'rs:' .. id)
+  redis.call('UNLINK', P .. 'c:' .. id, P .. 'f:' .. id, P .. 'l:' .. id, P .. 'x:' .. id, P .. 'r:' .. id, P .. 'rs:' .. id)
   redis.call('ZREM', P .. 'replays', id)
-  redis.call('SREM', set, id)
+  if gen then redis.call('SREM', P .. 'b:' .. sub .. ':' .. gen, id) end
   redis.call('HDEL', P .. 'quarantined', id)
 end

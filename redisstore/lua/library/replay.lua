@@ -6,7 +6,7 @@ local function unqueue(id, n)
   redis.call('HDEL', P .. 'rs:' .. id, n)
   if redis.call('EXISTS', P .. 'r:' .. id) == 0 then
     redis.call('ZREM', P .. 'replays', id)
-    redis.call('HDEL', P .. 'c:' .. id, 'replayed')
+    redis.call('HDEL', P .. 'f:' .. id, 'replayed')
   end
 end
 
@@ -15,9 +15,9 @@ end
 -- stream that is gone. The letter of a given-up consumer is not read again: its replay revives the consumer
 -- (replay_letters.lua).
 local function replays(c, letter)
-  local class, born = letter and letter.k or '', redis.call('HGET', P .. 'c:' .. c.id, 'born') or '0'
+  local class = letter and letter.k or ''
   if class == 'given_up' or string.sub(class, 1, 7) == 'stream_' then return false end
-  return letter and letter.g == c.gen and (letter.o or 0) == tonumber(born) and after(letter.w or '', letter.f or '')
+  return letter and letter.g == c.gen and (letter.o or 0) == c.born and after(letter.w or '', letter.f or '')
 end
 
 -- span_of returns from where to where a number in a consumer's queue replays. It is nil if the number's dead letter is
@@ -33,7 +33,7 @@ end
 -- (spec.StartReplay). It passes over what cannot be replayed, because the store has lost it. It begins nothing
 -- of a stream that was made anew: once the consumer is loaded, its queue goes with it.
 local function replay_next(c)
-  if redis.call('HEXISTS', P .. 'c:' .. c.id, 'replaying') == 1 then return end
+  if redis.call('HEXISTS', P .. 'f:' .. c.id, 'replaying') == 1 then return end
   if restarts() > 0 and is_former(c.primary, visited(c.id)) then return end
   while true do
     local n = redis.call('ZRANGE', P .. 'r:' .. c.id, 0, 0)[1]
@@ -41,9 +41,9 @@ local function replay_next(c)
     local from, to = span_of(c, n)
     if from then
       local aside = create(c.sub, c.gen, c.id .. ':' .. n, c.primary, from, math.max(c.epoch, floor()), c.profile, {
-        of = c.id, born = redis.call('HGET', P .. 'c:' .. c.id, 'born') or '0', ends = to, replay = n,
+        of = c.id, born = c.born, ends = to, replay = tonumber(n),
       })
-      redis.call('HSET', P .. 'c:' .. c.id, 'replaying', n)
+      redis.call('HSET', P .. 'f:' .. c.id, 'replaying', n)
       aside.state, aside.retired = 'waking', c.retired
       begin(aside)
       if c.retired == 0 then hand_out(aside) end
@@ -64,7 +64,7 @@ end
 local function replay_ends(c, n)
   local aside = record(c.id .. ':' .. n)
   if aside then remove(aside) end
-  redis.call('HDEL', P .. 'c:' .. c.id, 'replaying')
+  redis.call('HDEL', P .. 'f:' .. c.id, 'replaying')
   unqueue(c.id, n)
   if not is_dead(c.gen) then replay_next(c) end
 end
@@ -82,7 +82,7 @@ local function drop_letter(n)
   end
   local id = letter and receiver_of(letter)
   if not id or not redis.call('ZSCORE', P .. 'r:' .. id, n) then return end
-  if redis.call('HGET', P .. 'c:' .. id, 'replaying') == n then
+  if redis.call('HGET', P .. 'f:' .. id, 'replaying') == n then
     local c = record(id)
     if c then replay_ends(c, n) else unqueue(id, n) end
   else
@@ -94,6 +94,6 @@ end
 local function replay_over(of, n)
   local c = record(of)
   if not c then return unqueue(of, n) end
-  redis.call('HINCRBY', P .. 'c:' .. of, 'replayed', 1)
+  redis.call('HINCRBY', P .. 'f:' .. of, 'replayed', 1)
   if redis.call('HEXISTS', P .. 'letters', n) == 1 then drop_letter(n) else replay_ends(c, n) end
 end

@@ -2,7 +2,7 @@
 -- script.
 local function restarts()
   if not restarted then
-    restarted = tonumber(meta_read and meta_read[4] or not meta_read and redis.call('HGET', P .. 'meta', 'restarts') or '0')
+    restarted = tonumber(meta()[4] or '0')
   end
   return restarted
 end
@@ -18,5 +18,5 @@ end
 
 -- visited returns the restart at which a consumer was last visited. Function is_former says whether a stream was made
 -- anew or deleted since.
-local function visited(id) return tonumber(redis.call('HGET', P .. 'c:' .. id, 'restarts') or '0') end
+local function visited(id) return tonumber(redis.call('HGET', P .. 'f:' .. id, 'restarts') or '0') end
 local function is_former(path, seen) return tonumber(redis.call('HGET', P .. 's:' .. path, 'r') or '0') > seen end

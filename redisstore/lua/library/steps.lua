@@ -47,7 +47,7 @@ end
 local function finished(c)
   if c.state == 'idle' then
     wake_if_pending(c)
-  elseif aside_of(c) and not pending(c) then
+  elseif c.ends and not pending(c) then
     if not UNTRACED then over(c, 'done') end
     c.state = 'idle'
     return remove(c)
@@ -65,9 +65,8 @@ local function moves(l, to) return ahead(to, l.acked) and not other(to, l.tail) 
 local function ack(c, path, to)
   local l = links(c)[path]
   if l and moves(l, to) then
-    if c.since == c.epoch and tonumber(redis.call('HGET', P .. 'c:' .. c.id, 'since:' .. path)) == c.epoch then return end
-    l.acked = to
-    redis.call('HSET', P .. 'l:' .. c.id, path, to)
+    if c.since == c.epoch and tonumber(redis.call('HGET', P .. 'f:' .. c.id, 'since:' .. path)) == c.epoch then return end
+    set_acked(c, path, to)
     c.moved = 1
     return true
   end
@@ -75,7 +74,7 @@ end
 
 -- behind returns the position behind what an attempt has brought (spec.behind).
 local function behind(c, to, within)
-  local ends = aside_of(c) and links(c)[c.primary].tail
+  local ends = c.ends
   if ends and not after(to, ends) then return to end
   if ends then return after(within, ends) and ends or within end
   return c.again == c.epoch and within or to
@@ -84,14 +83,14 @@ end
 -- note notes a tail that a consumer has found by reading. The tail of an aside is its end, and does not change.
 local function note(c, path, tail)
   local l = links(c)[path]
-  if l and not aside_of(c) then
+  if l and not c.ends then
     note_tail(path, tail)
     l.tail = tail_of(path)
   end
 end
 
 local function delivered(c)
-  if c.failing > 0 then redis.call('HDEL', P .. 'c:' .. c.id, 'error') end
+  if c.failing > 0 then redis.call('HDEL', P .. 'f:' .. c.id, 'error') end
   c.failing, c.uncounted, c.parked, c.retired = 0, 0, 0, 0
 end
 

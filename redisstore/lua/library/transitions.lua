@@ -5,12 +5,12 @@ local function give_up(c)
   is_gone(c, 'given_up')
   leave_letter(c)
   c.state, c.attempt, c.stalled, c.moved, c.due = 'given_up', 0, 0, 0, 0
-  for path, l in pairs(links(c)) do redis.call('HSET', P .. 'c:' .. c.id, 'past:' .. path, l.tail) end
+  for path, l in pairs(links(c)) do redis.call('HSET', P .. 'f:' .. c.id, 'past:' .. path, l.tail) end
 end
 
 -- news says whether a stream has had an event since its consumer was given up (fsm.Link). Function renewed says whether
 -- any of its streams has, O(links).
-local function news(c, path) return ahead(tail_of(path), redis.call('HGET', P .. 'c:' .. c.id, 'past:' .. path) or '') end
+local function news(c, path) return ahead(tail_of(path), redis.call('HGET', P .. 'f:' .. c.id, 'past:' .. path) or '') end
 
 local function renewed(c)
   for path in pairs(links(c)) do
@@ -22,14 +22,14 @@ end
 -- revive makes a given-up consumer idle again. It drops the dead letter that the consumer has left, if that is still
 -- there. O(links).
 local function revive(c)
-  local letter = redis.call('HGET', P .. 'c:' .. c.id, 'letter')
+  local letter = redis.call('HGET', P .. 'f:' .. c.id, 'letter')
   if letter then
     drop_letter(letter)
-    redis.call('HDEL', P .. 'c:' .. c.id, 'letter')
+    redis.call('HDEL', P .. 'f:' .. c.id, 'letter')
   end
   c.state = 'idle'
   delivered(c)
-  for path in pairs(links(c)) do redis.call('HDEL', P .. 'c:' .. c.id, 'past:' .. path) end
+  for path in pairs(links(c)) do redis.call('HDEL', P .. 'f:' .. c.id, 'past:' .. path) end
 end
 
 -- observed acts on a noted tail of a stream (spec.Observe), and says whether that changed the consumer. It
@@ -39,7 +39,7 @@ local function observed(c, path)
   local has_work = false
   if c.hidden == 0 then
     local rests = c.state == 'idle' or c.state == 'given_up'
-    local acked = rests and redis.call('HGET', P .. 'l:' .. c.id, path)
+    local acked = rests and acked_of(c, path)
     if not acked or not ahead(tail_of(path), acked) then return false end
     if c.state == 'given_up' and not news(c, path) then return false end
     has_work = true
@@ -56,11 +56,7 @@ end
 local function put_profile(c, profile)
   if profile == (c.profile or '') then return end
   c.profile = profile ~= '' and profile
-  if c.profile then
-    redis.call('HSET', P .. 'c:' .. c.id, 'profile', profile)
-  else
-    redis.call('HDEL', P .. 'c:' .. c.id, 'profile')
-  end
+  set_who(c)
 end
 
 -- failed books a failed attempt. If it was the last attempt of the profile, the consumer is given up. Without delays in
@@ -81,8 +77,8 @@ local function failed(c, retry_after, retired, why, profile, span, from)
   from = from or now
   if c.failing == 0 or c.failing > from then c.failing = from end
   c.sent = 0
-  redis.call('HSET', P .. 'c:' .. c.id, 'error', why)
-  if c.attempt == 1 and c.profile then redis.call('HSET', P .. 'c:' .. c.id, 'span', int(c.epoch) .. ' ' .. span) end
+  redis.call('HSET', P .. 'f:' .. c.id, 'error', why)
+  if c.attempt == 1 and c.profile then redis.call('HSET', P .. 'f:' .. c.id, 'span', int(c.epoch) .. ' ' .. span) end
   if delays then
     last = c.attempt > #delays
   else
@@ -102,7 +98,7 @@ end
 
 -- steps_aside says whether the events of a failed attempt step aside (spec.stepsAside).
 local function steps_aside(c, profile, to, within)
-  if not string.find(profile, '^%d+,2') or aside_of(c) then return false end
+  if not string.find(profile, '^%d+,2') or c.ends then return false end
   local l = links(c)[c.primary]
   to = behind(c, to, within)
   return l and moves(l, within) and moves(l, to) and not after(to, l.tail) and
@@ -114,7 +110,7 @@ end
 -- events (spec.stepAside).
 local function step_aside(c, retry_after, why, profile, span, to, within)
   local aside = create(c.sub, c.gen, c.id .. ':' .. int(c.epoch), c.primary, links(c)[c.primary].acked, c.epoch, c.profile, {
-    of = c.id, born = redis.call('HGET', P .. 'c:' .. c.id, 'born') or '0', ends = within,
+    of = c.id, born = c.born, ends = within,
   })
   aside.state = 'waking'
   begin(aside)
@@ -122,7 +118,7 @@ local function step_aside(c, retry_after, why, profile, span, to, within)
   local nudged, probed = nudged_of(c)
   if nudged > 0 then set_nudged(aside, nudged, probed) end
   failed(aside, retry_after, false, why, profile, span)
-  redis.call('HSET', P .. 'c:' .. aside.id, 'span', int(aside.epoch) .. ' ' .. span)
+  redis.call('HSET', P .. 'f:' .. aside.id, 'span', int(aside.epoch) .. ' ' .. span)
   save(aside)
   put_profile(c, profile)
   delivered(c)

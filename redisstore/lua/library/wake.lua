@@ -33,14 +33,25 @@ local function begin(c)
   c.woke = now
 end
 
+-- profiles are the profiles that were read, by their texts. They last from call to call. A text is never read in two ways.
+local profiles, profiles_read = {}, 0
+
 -- profile_of returns what a consumer's profile says. It is how long an attempt may be out, whether failures never give
 -- the consumer up, and the delays between attempts. Times are in ms (fsm.Profile).
 local function profile_of(c)
-  local numbers = {}
-  for n in string.gmatch(c.profile, '%d+') do numbers[#numbers + 1] = tonumber(n) end
-  if #numbers < 2 then error('no number in field profile', 0) end
-  local attempt, lasting = table.remove(numbers, 1), table.remove(numbers, 1) > 0
-  return attempt, lasting, numbers
+  local p = profiles[c.profile]
+  if not p then
+    p = { delays = {} }
+    for n in string.gmatch(c.profile, '%d+') do
+      if not p.attempt then p.attempt = tonumber(n)
+      elseif p.lasting == nil then p.lasting = tonumber(n) > 0
+      else p.delays[#p.delays + 1] = tonumber(n) end
+    end
+    if p.lasting == nil then error('no number in field profile', 0) end
+    if profiles_read >= 1000 then profiles, profiles_read = {}, 0 end
+    profiles[c.profile], profiles_read = p, profiles_read + 1
+  end
+  return p.attempt, p.lasting, p.delays
 end
 
 -- patience returns how long an attempt of a consumer may be out.
@@ -56,20 +67,19 @@ local function take_back(c)
   local _, _, delays = profile_of(c)
   if #delays == 0 then return end
   c.attempt, c.sent = c.attempt - 1, 0
-  c.again, c.was[22] = c.epoch, c.epoch
-  redis.call('HSET', P .. 'c:' .. c.id, 'again', int(c.epoch))
+  c.again = c.epoch
 end
 
 -- nudged_of returns fsm.Consumer.Nudged, 0 if it is zero. It also returns whether the consumer is fsm.Consumer.Probed.
 local function nudged_of(c)
-  local epoch, at, by = string.match(redis.call('HGET', P .. 'c:' .. c.id, 'nudged') or '', '^(%d+) (%d+)(.*)$')
+  local epoch, at, by = string.match(redis.call('HGET', P .. 'f:' .. c.id, 'nudged') or '', '^(%d+) (%d+)(.*)$')
   if tonumber(epoch) ~= c.epoch then return 0, false end
   return tonumber(at), by ~= ''
 end
 
 -- held_of returns fsm.Consumer.Held, "" if it is empty.
 local function held_of(c)
-  local held, own = redis.call('HGET', P .. 'c:' .. c.id, 'held') or '', int(c.epoch) .. ' ' .. int(c.handed) .. ' '
+  local held, own = redis.call('HGET', P .. 'f:' .. c.id, 'held') or '', int(c.epoch) .. ' ' .. int(c.handed) .. ' '
   return string.sub(held, 1, #own) == own and string.sub(held, #own + 1) or ''
 end
 
@@ -78,9 +88,9 @@ local function stays(held) return held == 'rate' or held == 'consent' end
 
 local function set_nudged(c, at, probed)
   if at > 0 then
-    redis.call('HSET', P .. 'c:' .. c.id, 'nudged', int(c.epoch) .. ' ' .. int(at) .. (probed and ' probed' or ''))
+    redis.call('HSET', P .. 'f:' .. c.id, 'nudged', int(c.epoch) .. ' ' .. int(at) .. (probed and ' probed' or ''))
   else
-    redis.call('HDEL', P .. 'c:' .. c.id, 'nudged')
+    redis.call('HDEL', P .. 'f:' .. c.id, 'nudged')
   end
 end
 
@@ -92,9 +102,9 @@ end
 local function ask_for_attempt(c)
   local born, attempt, span, nudged, replay = 0, 0, 0, c.attempt > 1 and now < (nudged_of(c)) and 1 or 0, 0
   if c.profile then
-    born, attempt, replay = c.born or 0, profile_of(c), c.replay and 1 or 0
+    born, attempt, replay = c.born, profile_of(c), c.replay > 0 and 1 or 0
     if c.attempt > 1 then
-      local epoch, n = string.match(redis.call('HGET', P .. 'c:' .. c.id, 'span') or '', '^(%d+) (%d+)$')
+      local epoch, n = string.match(redis.call('HGET', P .. 'f:' .. c.id, 'span') or '', '^(%d+) (%d+)$')
       if tonumber(epoch) == c.epoch then span = tonumber(n) end
     end
   end
@@ -118,12 +128,12 @@ end
 -- begin_anew replaces a wake that may be lost by a new one. A push is still the same delivery, so its attempts count
 -- on.
 local function begin_anew(c)
-  local was, attempt, kept = c.epoch, c.attempt, redis.call('HGET', P .. 'c:' .. c.id, 'span') or ''
+  local was, attempt, kept = c.epoch, c.attempt, redis.call('HGET', P .. 'f:' .. c.id, 'span') or ''
   begin(c)
   local epoch, span = string.match(kept, '^(%d+) (%d+)$')
   if not c.profile or attempt == 0 or tonumber(epoch) ~= was or tonumber(span) == 0 then return end
   c.attempt = attempt
-  redis.call('HSET', P .. 'c:' .. c.id, 'span', int(c.epoch) .. ' ' .. span)
+  redis.call('HSET', P .. 'f:' .. c.id, 'span', int(c.epoch) .. ' ' .. span)
 end
 
 local function hand_out(c)
