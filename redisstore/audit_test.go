@@ -16,10 +16,8 @@ import (
 // not more of them than there may be.
 func TestTheAuditIsKept(t *testing.T) {
 	t.Parallel()
-	for name, url := range map[string]string{
-		"redis-server": redisstore.EmptyRedis(t).URL, "embedded": redisstore.Embedded,
-		"cluster": redisstore.EmptyCluster(t).URL,
-	} {
+	for name, start := range serversAndEmbedded {
+		url := start(t)
 		w := openWith(t, url, nil, redisstore.Options{Partitions: 4, Embedded: url == redisstore.Embedded})
 		began := time.Now().Add(-time.Minute)
 		whole := fsm.Change{

@@ -65,11 +65,7 @@ func sums(counts fsm.AttemptCounts) (minutes, hours fsm.AttemptTally) {
 // subscription.
 func TestAttemptsAreCountedOverReplicas(t *testing.T) {
 	t.Parallel()
-	for name, url := range map[string]func(*testing.T) string{
-		"redis-server": func(t *testing.T) string { return redisstore.EmptyRedis(t).URL },
-		"embedded":     func(*testing.T) string { return redisstore.Embedded },
-		"cluster":      func(t *testing.T) string { return redisstore.EmptyCluster(t).URL },
-	} {
+	for name, url := range serversAndEmbedded {
 		t.Run(name, func(t *testing.T) {
 			at := url(t)
 			first := openCounting(t, at)
@@ -331,10 +327,8 @@ func TestNoCountWaitsForAnotherAttempt(t *testing.T) {
 // TestWhatWaitsIsCountedOverAll holds that what is pending, and since when, is the sum of what the subscriptions show.
 func TestWhatWaitsIsCountedOverAll(t *testing.T) {
 	t.Parallel()
-	for name, url := range map[string]string{
-		"redis-server": redisstore.EmptyRedis(t).URL, "embedded": redisstore.Embedded,
-		"cluster": redisstore.EmptyCluster(t).URL,
-	} {
+	for name, start := range serversAndEmbedded {
+		url := start(t)
 		w := open(t, url, 4)
 		if pending, since, err := w.CountPending(t.Context()); pending != 0 || !since.IsZero() || err != nil {
 			t.Errorf("%s: of none, %d are pending since %s, %v", name, pending, since, err)

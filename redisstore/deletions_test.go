@@ -148,14 +148,11 @@ func TestWhatDeletedSubscriptionsLeaveDoesNotGrow(t *testing.T) {
 	// counts, and gets more digits, and for how the latest thousand lie in memory; the shortest key that each left
 	// behind would take several times that.
 	const full, more, partitions, slack = 550, 400, 16, 400 * 10
-	servers := map[string]func(*testing.T) string{
-		"redis-server": func(t *testing.T) string { return redisstore.EmptyRedis(t).URL },
-	}
-	if !testing.Short() {
-		servers["cluster"] = func(t *testing.T) string { return redisstore.EmptyCluster(t).URL }
-	}
 	for name, url := range servers {
 		t.Run(name, func(t *testing.T) {
+			if name == "cluster" {
+				harness.Long(t)
+			}
 			w := open(t, url(t), partitions)
 			comeAndGo(t, w, 0, full)
 			before := held(t, w)

@@ -107,11 +107,7 @@ func (l *logging) logged(t *testing.T, sub fsm.Subscription, atATime int) (numbe
 // by page, and goes with its subscription.
 func TestTheDeliveryLogOnEveryKindOfRedis(t *testing.T) {
 	t.Parallel()
-	for name, url := range map[string]func(*testing.T) string{
-		"redis-server": func(t *testing.T) string { return redisstore.EmptyRedis(t).URL },
-		"embedded":     func(*testing.T) string { return redisstore.Embedded },
-		"cluster":      func(t *testing.T) string { return redisstore.EmptyCluster(t).URL },
-	} {
+	for name, url := range serversAndEmbedded {
 		t.Run(name, func(t *testing.T) {
 			l := openLogging(t, url(t), fsm.LogAll)
 			subs := make([]fsm.Subscription, 12)
@@ -520,11 +516,7 @@ func TestARedisThatAnswersLateGetsNoEntryOverAndOver(t *testing.T) {
 // a batch changes. A log that an earlier version has written is added, and one that is deleted goes.
 func TestTheLogsAreIndexedByTheirLatestEntries(t *testing.T) {
 	t.Parallel()
-	for name, url := range map[string]func(*testing.T) string{
-		"redis-server": func(t *testing.T) string { return redisstore.EmptyRedis(t).URL },
-		"embedded":     func(*testing.T) string { return redisstore.Embedded },
-		"cluster":      func(t *testing.T) string { return redisstore.EmptyCluster(t).URL },
-	} {
+	for name, url := range serversAndEmbedded {
 		t.Run(name, func(t *testing.T) {
 			ctx := t.Context()
 			l := openLogging(t, url(t), fsm.LogAll)

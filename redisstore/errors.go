@@ -51,7 +51,8 @@ func wrap(err error) error {
 }
 
 func passes(answer string) bool {
-	code, _, _ := strings.Cut(answer, " ")
+	// If a script raises an error again, Redis puts ERR before it.
+	code, _, _ := strings.Cut(strings.TrimPrefix(answer, "ERR "), " ")
 	if m := inScript.FindStringSubmatch(answer); m != nil {
 		code = m[1]
 	}

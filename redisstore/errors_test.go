@@ -29,6 +29,7 @@ func TestWhatPassesIsUnavailable(t *testing.T) {
 		"ERR Error running script (call to f_1f): @user_script: 12: -READONLY You can't write against a read only " +
 			"replica. ",
 		"OOM command not allowed when used memory > 'maxmemory'. script: 1f, on @user_script:12.",
+		"ERR OOM command not allowed when used memory > 'maxmemory'. script: 1f, on @user_script:12.",
 		"ERR Error running script (call to f_1f): @user_script:12: -OOM command not allowed when used memory > " +
 			"'maxmemory'. ",
 		"MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk.",
@@ -78,5 +79,31 @@ func TestWhatWillNotPassIsABrokenInvariant(t *testing.T) {
 	}
 	if err := wrap(redis.Nil); err != nil {
 		t.Errorf("nothing there: %v", err)
+	}
+}
+
+// TestARefusalIsToldFromAnErrorWithin has the answers of Redis 7 and, for later versions, those with other words.
+func TestARefusalIsToldFromAnErrorWithin(t *testing.T) {
+	const within = " script: reveille_1f_due, on @user_function:12."
+	for _, text := range []string{
+		"OOM command not allowed when used memory > 'maxmemory'.",
+		"OOM allow-oom flag is not set on the script, can not run it when used memory > 'maxmemory'",
+		"MISCONF Errors writing to the AOF file: No space left on device",
+		"MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk. Writable " +
+			"scripts are blocked. Use 'no-writes' flag for read only scripts.",
+		"NOREPLICAS Not enough good replicas to write.",
+	} {
+		if !isRefusal(answer(text)) || isRefusal(answer(text+within)) {
+			t.Errorf("%q is a refusal: %v; within a function: %v", text, isRefusal(answer(text)),
+				isRefusal(answer(text+within)))
+		}
+	}
+	for _, err := range []error{
+		nil, io.EOF, answer("READONLY You can't write against a read only replica."), answer("ERR Function not found"),
+		answer("ERR OOM command not allowed when used memory > 'maxmemory'." + within),
+	} {
+		if isRefusal(err) {
+			t.Errorf("%v is taken for a refusal", err)
+		}
 	}
 }

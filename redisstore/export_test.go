@@ -76,7 +76,7 @@ func (s *Store) RepeatUnanswered(ctx context.Context) { s.repeatOnce(ctx) }
 // LoadScripts has a server know all scripts by their hashes.
 func LoadScripts(ctx context.Context, rdb redis.UniversalClient) error {
 	for _, s := range scripts {
-		if err := s.eval().Load(ctx, rdb).Err(); err != nil {
+		if err := rdb.ScriptLoad(ctx, s.text()).Err(); err != nil {
 			return err
 		}
 	}
@@ -104,8 +104,14 @@ func (s *Store) RunCounter(ctx context.Context) { s.counter.run(ctx) }
 // IndexLogs compares the index of the delivery logs with the logs, as Run does.
 func (s *Store) IndexLogs(ctx context.Context) error { return s.log.indexAll(ctx) }
 
-// DropOtherFunctions drops the functions of other versions, as Run does now and then.
+// DropOtherFunctions drops the functions of other versions, whatever this replica owns.
 func (s *Store) DropOtherFunctions(ctx context.Context) error { return s.scripts.dropOthers(ctx) }
+
+// DropOthers drops the functions of other versions at an interval, as Run does. DropOthersOnce does so once.
+func (s *Store) DropOthers(ctx context.Context, every time.Duration) { s.dropOthers(ctx, every) }
+
+// DropOthersOnce is one turn of DropOthers.
+func (s *Store) DropOthersOnce(ctx context.Context) { s.dropOthersOnce(ctx) }
 
 // FunctionsName is the name of this version's library of functions.
 func FunctionsName() string { return ownFunctions().name }

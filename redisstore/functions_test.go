@@ -1,11 +1,14 @@
 package redisstore_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/zap"
@@ -22,20 +25,18 @@ func commandStat(t *testing.T, server *harness.Redis, command string) (n int) {
 	info := must[string](t)(server.Client().Info(t.Context(), "commandstats").Result())
 	for line := range strings.Lines(info) {
 		if rest, ok := strings.CutPrefix(line, "cmdstat_"+command+":"); ok {
-			var calls, rejected, failed int
+			var calls, failed int
 			fields := strings.Split(strings.TrimSpace(rest), ",")
 			for _, f := range fields {
 				name, value, _ := strings.Cut(f, "=")
 				switch name {
 				case "calls":
 					calls = must[int](t)(strconv.Atoi(value))
-				case "rejected_calls":
-					rejected = must[int](t)(strconv.Atoi(value))
 				case "failed_calls":
 					failed = must[int](t)(strconv.Atoi(value))
 				}
 			}
-			n = calls - rejected - failed
+			n = calls - failed // calls that were rejected are none
 		}
 	}
 	return n
@@ -84,17 +85,25 @@ func TestAServerThatTakesNoFunctionsGetsEachScript(t *testing.T) {
 	}
 }
 
+// keeper is a Redis that keeps functions: a server, or a cluster of masters.
+type keeper struct {
+	name, url string
+	nodes     []*harness.Redis
+}
+
+func keepers(t *testing.T) []keeper {
+	t.Helper()
+	server, cluster := redisstore.EmptyRedis(t), redisstore.EmptyCluster(t)
+	return []keeper{
+		{"one server", server.URL, []*harness.Redis{server}},
+		{"a cluster", cluster.URL, cluster.Nodes},
+	}
+}
+
 // TestWhatAServerForgetsIsGivenToItAgain holds that neither FLUSH stops anything, for single calls and for many.
 func TestWhatAServerForgetsIsGivenToItAgain(t *testing.T) {
 	t.Parallel()
-	server, cluster := redisstore.EmptyRedis(t), redisstore.EmptyCluster(t)
-	for _, tt := range []struct {
-		name, url string
-		nodes     []*harness.Redis
-	}{
-		{"one server", server.URL, []*harness.Redis{server}},
-		{"a cluster", cluster.URL, cluster.Nodes},
-	} {
+	for _, tt := range keepers(t) {
 		w, ctx, sub := open(t, tt.url, 16), t.Context(), subscription("s")
 		flush := func() {
 			for _, n := range tt.nodes {
@@ -125,20 +134,13 @@ func TestWhatAServerForgetsIsGivenToItAgain(t *testing.T) {
 // TestOnlyTheFunctionsOfOtherVersionsAreDropped holds that what an update leaves goes, and nobody else's.
 func TestOnlyTheFunctionsOfOtherVersionsAreDropped(t *testing.T) {
 	t.Parallel()
-	server, cluster := redisstore.EmptyRedis(t), redisstore.EmptyCluster(t)
-	for _, tt := range []struct {
-		name, url string
-		nodes     []*harness.Redis
-	}{
-		{"one server", server.URL, []*harness.Redis{server}},
-		{"a cluster", cluster.URL, cluster.Nodes},
-	} {
+	for _, tt := range keepers(t) {
 		w, ctx := open(t, tt.url, 16), t.Context()
 		for i := range 16 {
 			must[fsm.Outcome](t)(w.Link(ctx, subscription("s"), fmt.Sprint("/", i), fsm.Start, ""))
 		}
 		for _, n := range tt.nodes {
-			for _, name := range []string{"reveille_0123456789abcdef", "reveille_stats", "theirs"} {
+			for _, name := range []string{otherVersion, "reveille_stats", "theirs"} {
 				if err := n.Client().FunctionLoad(ctx, fmt.Sprintf(
 					"#!lua name=%[1]s\nredis.register_function('%[1]s_f', function() return 1 end)", name,
 				)).Err(); err != nil {
@@ -150,12 +152,7 @@ func TestOnlyTheFunctionsOfOtherVersionsAreDropped(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, n := range tt.nodes {
-			var names []string
-			all := n.Client().FunctionList(ctx, redis.FunctionListQuery{})
-			for _, l := range must[[]redis.Library](t)(all.Result()) {
-				names = append(names, l.Name)
-			}
-			slices.Sort(names)
+			names := libraries(t, n.Client())
 			if want := []string{redisstore.FunctionsName(), "reveille_stats", "theirs"}; !slices.Equal(names, want) {
 				t.Errorf("%s: it has %q, want %q", tt.name, names, want)
 			}
@@ -163,8 +160,155 @@ func TestOnlyTheFunctionsOfOtherVersionsAreDropped(t *testing.T) {
 	}
 }
 
-// TestAFullServerStillTells holds that scripts that only read are carried out while nothing can be written, whether or
-// not the server has the functions.
+// libraries are the names of the libraries that a server has.
+func libraries(t *testing.T, server *redis.Client) (names []string) {
+	t.Helper()
+	all := server.FunctionList(t.Context(), redis.FunctionListQuery{})
+	for _, l := range must[[]redis.Library](t)(all.Result()) {
+		names = append(names, l.Name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// otherVersion is the name of the library of another version.
+const otherVersion = "reveille_0123456789abcdef"
+
+// asOtherVersion has a client send the functions of this version as those of another one.
+func asOtherVersion(_ context.Context, cmds ...redis.Cmder) error {
+	for _, cmd := range cmds {
+		for i, arg := range cmd.Args() {
+			if text, ok := arg.(string); ok {
+				cmd.Args()[i] = strings.ReplaceAll(text, redisstore.FunctionsName(), otherVersion)
+			}
+		}
+	}
+	return nil
+}
+
+// TestTwoVersionsRunOnOneServer holds that replicas of two versions work on the same consumers by turns, each by its
+// own functions, also when one has dropped those of the other.
+func TestTwoVersionsRunOnOneServer(t *testing.T) {
+	t.Parallel()
+	server := redisstore.EmptyRedis(t)
+	admin := server.Client()
+	ours, theirs := open(t, server.URL, 4), open(t, server.URL, 4)
+	theirs.rdb.AddHook(before(asOtherVersion))
+	theirs.n = 1_000_000 // no nonce is used twice
+	ctx, sub := t.Context(), subscription("s")
+	const rounds = 24
+	for i := range rounds {
+		one, two := ours, theirs
+		if i%2 > 0 {
+			one, two = two, one
+		}
+		path := fmt.Sprint("/", i)
+		p := one.PartitionOf(path)
+		must[fsm.Outcome](t)(one.Link(ctx, sub, path, "0", "0"))
+		seen := must[fsm.Observation](t)(two.Observe(ctx, p, path, "1", false))
+		if len(seen.Deliveries) != 1 {
+			t.Fatalf("observed %+v", seen)
+		}
+		is := must[[]fsm.Tally](t)(one.TallyConsumers(ctx, []fsm.Subscription{sub}))[0] // in a pipeline
+		if is.Consumers != i+1 || is.Waking != 1 {
+			t.Errorf("counted %+v", is)
+		}
+		wake := seen.Deliveries[0]
+		if o := must[fsm.Outcome](t)(one.Finish(ctx, wake.Ref(), wake.Streams)); len(o.Idle) != 1 {
+			t.Errorf("finished: %+v", o)
+		}
+		want := []string{otherVersion, redisstore.FunctionsName()}
+		slices.Sort(want)
+		if is := libraries(t, admin); !slices.Equal(is, want) {
+			t.Errorf("it has %q, want %q", is, want)
+		}
+		if i%6 == 5 {
+			if err := ours.DropOtherFunctions(ctx); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for _, command := range []string{"evalsha", "eval"} {
+		if n := commandStat(t, server, command); n > 0 {
+			t.Errorf("%d calls went by %s", n, command)
+		}
+	}
+}
+
+// TestTheOwnerOfPartition0DropsTheFunctionsOfOtherVersions holds that only that replica does so, and that it does.
+func TestTheOwnerOfPartition0DropsTheFunctionsOfOtherVersions(t *testing.T) {
+	t.Parallel()
+	server := redisstore.EmptyRedis(t)
+	admin := server.Client()
+	w, theirs := open(t, server.URL, 2), open(t, server.URL, 2)
+	theirs.rdb.AddHook(before(asOtherVersion))
+	for _, w := range []*world{w, theirs} {
+		must[fsm.Stream](t)(w.Stream(t.Context(), "/a"))
+	}
+	had := libraries(t, admin)
+	w.Ownership().Replace([]int{1})
+	w.DropOthersOnce(t.Context())
+	if has := libraries(t, admin); len(had) != 2 || !slices.Equal(has, had) {
+		t.Errorf("it had %q, and has %q after a replica without partition 0", had, has)
+	}
+	w.Ownership().Replace([]int{0})
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		w.DropOthers(ctx, time.Millisecond)
+	}()
+	harness.Eventually(t, harness.Wait, "the others are dropped", func() error {
+		if has := libraries(t, admin); !slices.Equal(has, []string{redisstore.FunctionsName()}) {
+			return fmt.Errorf("it has %q", has)
+		}
+		return nil
+	})
+	cancel()
+	<-ended
+}
+
+// TestAPromotedReplicaWithoutTheLibraryIsGivenIt holds that the next calls are right on a server that never had it.
+func TestAPromotedReplicaWithoutTheLibraryIsGivenIt(t *testing.T) {
+	t.Parallel()
+	c := harness.StartRedisCluster(t, 3, 1)
+	slot := c.Slot("rv:{0}:")
+	w, ctx, sub := open(t, c.URL, 1), t.Context(), subscription("s")
+	must[fsm.Outcome](t)(w.Link(ctx, sub, "/a", "0", "0"))
+	master, replica := c.Master(slot), c.Replica(slot)
+	if n := master.Client().Wait(ctx, 1, harness.Wait).Val(); n != 1 {
+		t.Fatalf("%d replicas have everything", n)
+	}
+	admin := replica.Client()
+	for _, command := range [][]any{
+		{"CONFIG", "SET", "replica-read-only", "no"}, {"FUNCTION", "FLUSH"}, {"SCRIPT", "FLUSH"},
+	} {
+		if err := admin.Do(ctx, command...).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.Failover(slot)
+	if has := libraries(t, admin); len(has) > 0 || c.Master(slot) != replica {
+		t.Fatalf("the master, which is the former replica: %v, has %q", c.Master(slot) == replica, has)
+	}
+	seen := must[fsm.Observation](t)(w.Observe(ctx, 0, "/a", "1", false))
+	if len(seen.Deliveries) != 1 {
+		t.Errorf("observed %+v", seen)
+	}
+	// The client may give the library to the former master until it knows the new one. Meanwhile, scripts go by EVAL.
+	harness.Eventually(t, harness.Wait, "the new master has the library", func() error {
+		if is := must[[]fsm.Tally](t)(w.TallyConsumers(ctx, []fsm.Subscription{sub}))[0]; is.Waking != 1 {
+			t.Errorf("counted %+v", is)
+		}
+		if has := libraries(t, admin); len(has) != 1 {
+			return fmt.Errorf("it has %q", has)
+		}
+		return nil
+	})
+}
+
+// TestAFullServerStillTells holds that what only reads or frees memory is carried out while nothing can be written,
+// whether or not the server has the functions.
 func TestAFullServerStillTells(t *testing.T) {
 	t.Parallel()
 	for name, forgets := range map[string]bool{"with functions": false, "without functions": true} {
@@ -189,14 +333,22 @@ func tellsAll(t *testing.T, forgets bool) {
 	if err := server.Client().ConfigSet(ctx, "maxmemory", "1").Err(); err != nil {
 		t.Fatal(err)
 	}
-	for name, reads := range map[string]func() error{
+	for name, does := range map[string]func() error{
 		"consumers":    func() error { _, _, err := w.ScanConsumers(ctx, sub, 0, "0", 10); return err },
 		"dead letters": func() error { _, err := w.LettersOf(ctx, []string{"s"}); return err },
 		"tally":        func() error { _, err := w.TallyConsumers(ctx, []fsm.Subscription{sub}); return err },
 		"outbox":       func() error { _, err := w.OutboxHours(ctx, 0, 1, 2); return err },
 		"a stream":     func() error { _, err := w.Stream(ctx, "/a"); return err },
+		"freed memory": func() error {
+			known := must[fsm.Stream](t)(w.Stream(ctx, "/a"))
+			gone, err := w.ForgetStream(ctx, "/a", known.Stamp, true)
+			if err == nil && !gone {
+				err = errors.New("it is still there")
+			}
+			return err
+		},
 	} {
-		if err := reads(); err != nil {
+		if err := does(); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

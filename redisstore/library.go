@@ -17,6 +17,10 @@ import (
 
 // The scripts of partitions have one library (lua/library). A server with functions, such as Redis 7, keeps it together
 // with the scripts. On any other server, each script has the library in front, and each call makes its functions anew.
+//
+// Redis judges a function before it runs. It refuses one that may write while it is full, cannot save, or has too few
+// replicas. It does not judge a text: that runs until it asks for what Redis refuses. So a refused function goes by its
+// text, which can still read, and free memory.
 
 // subjects are the files of the library, except keys.lua, which has only comments. Lua wants a function to stand before
 // its use.
@@ -57,13 +61,12 @@ var ownFunctions = sync.OnceValue(func() functions {
 	var text strings.Builder
 	text.WriteString(withConstants(Library()))
 	for _, s := range scripts {
-		if s.function {
+		if s.partitioned {
 			fmt.Fprintf(&text, "register('%s', { %s }, function(KEYS, ARGV) begin_call(KEYS, ARGV)\n%s\nend)\n",
-				s.name, s.flag, source(s.name))
+				s.name, s.flags, source(s.name))
 		}
 	}
-	sum := sha1.Sum([]byte(text.String()))
-	name := libraryPrefix + hex.EncodeToString(sum[:])[:libraryHash]
+	name := libraryPrefix + hashOf(text.String())[:libraryHash]
 	return functions{name, "#!lua name=" + name + "\n" + strings.Replace(registers, "NAME", name, 1) + text.String()}
 })
 
@@ -71,32 +74,34 @@ var ownFunctions = sync.OnceValue(func() functions {
 const registers = "local function register(name, flags, f) redis.register_function{ function_name = 'NAME_' .. name, " +
 	"callback = f, flags = flags } end "
 
-// of is the function of a script.
-func (f functions) of(s *script) string { return f.name + "_" + s.name }
-
 // ScriptCalled returns the name of the script that a command calls, by the command's name and first argument. It is
 // empty if the command calls no script of this version. Tests use it: it takes the hashes of all scripts.
 func ScriptCalled(command, argument string) string {
 	switch strings.ToLower(command) {
-	case "fcall":
+	case fcall:
 		name, own := strings.CutPrefix(argument, ownFunctions().name+"_")
 		if own {
 			return name
 		}
 	case "eval":
-		sum := sha1.Sum([]byte(argument))
-		return scriptNames()[hex.EncodeToString(sum[:])]
+		return scriptNames()[hashOf(argument)]
 	case "evalsha":
 		return scriptNames()[argument]
 	}
 	return ""
 }
 
+// hashOf is what EVALSHA calls a text.
+func hashOf(text string) string {
+	sum := sha1.Sum([]byte(text))
+	return hex.EncodeToString(sum[:])
+}
+
 // scriptNames are the names of the scripts by the hashes of what EVAL gets.
 var scriptNames = sync.OnceValue(func() map[string]string {
 	names := map[string]string{}
 	for _, s := range scripts {
-		names[s.eval().Hash()] = s.name
+		names[s.hash()] = s.name
 	}
 	return names
 })
@@ -110,68 +115,81 @@ type scriptClient struct {
 	refused atomic.Bool
 }
 
-// isFunction says whether a script is called as a function.
-func (c *scriptClient) isFunction(s *script) bool { return s.function && !c.refused.Load() }
+// scriptCall is a call of a script.
+type scriptCall struct {
+	script *script
+	keys   []string
+	args   []any
+	began  time.Time
+}
 
-// command returns the command that calls a script that the server has.
-func (c *scriptClient) command(ctx context.Context, s *script, keys []string, args []any) *redis.Cmd {
-	if c.isFunction(s) {
-		return c.asFunction(ctx, s, keys, args)
+// way is a way to call a script.
+type way struct {
+	command string
+	// script is what the command calls a script.
+	script func(*script) string
+	// loads is true if a server that lacks the function gets the library first.
+	loads bool
+}
+
+const fcall = "fcall"
+
+func asFunction(s *script) string { return s.function() }
+
+// ways are the ways to call a script, in the order in which they are tried.
+var ways = []way{
+	{command: fcall, script: asFunction},
+	{command: fcall, script: asFunction, loads: true},
+	{command: "evalsha", script: func(s *script) string { return s.hash() }},
+	{command: "eval", script: func(s *script) string { return s.text() }},
+}
+
+// waysTo are the ways to call a script, which a server without functions has fewer of.
+func (c *scriptClient) waysTo(s *script) []way {
+	if s.partitioned && !c.refused.Load() {
+		return ways
 	}
-	return c.byHash(ctx, s, keys, args)
+	return ways[2:]
 }
 
-func (*scriptClient) asFunction(ctx context.Context, s *script, keys []string, args []any) *redis.Cmd {
-	return scriptCommand(ctx, "fcall", ownFunctions().of(s), keys, args)
-}
-
-func (*scriptClient) byHash(ctx context.Context, s *script, keys []string, args []any) *redis.Cmd {
-	return scriptCommand(ctx, "evalsha", s.eval().Hash(), keys, args)
-}
-
-func (*scriptClient) byText(ctx context.Context, s *script, keys []string, args []any) *redis.Cmd {
-	return scriptCommand(ctx, "eval", s.text(), keys, args)
-}
-
-func scriptCommand(ctx context.Context, command, script string, keys []string, args []any) *redis.Cmd {
-	words := make([]any, 0, 3+len(keys)+len(args))
-	words = append(words, command, script, len(keys))
-	for _, k := range keys {
+// of returns the command that makes a call.
+func (w way) of(ctx context.Context, call scriptCall) *redis.Cmd {
+	words := make([]any, 0, 3+len(call.keys)+len(call.args))
+	words = append(words, w.command, w.script(call.script), len(call.keys))
+	for _, k := range call.keys {
 		words = append(words, k)
 	}
-	cmd := redis.NewCmd(ctx, append(words, args...)...)
-	if len(keys) > 0 {
+	cmd := redis.NewCmd(ctx, append(words, call.args...)...)
+	if len(call.keys) > 0 {
 		cmd.SetFirstKeyPos(3)
 	}
 	return cmd
 }
 
-// call calls a script. A server that does not have the function gets the library. If it takes none now, for example
-// because it is full, it gets the script. All of that takes no longer than a call may take.
-func (c *scriptClient) call(ctx context.Context, s *script, keys []string, args []any) (any, error) {
-	ctx, cancel := context.WithTimeout(ctx, c.limits.call)
-	defer cancel()
-	has := func(cmd *redis.Cmd) bool {
-		_ = c.rdb.Process(ctx, cmd)
-		return !c.lacks(cmd.Err())
-	}
-	if c.isFunction(s) {
-		cmd := c.asFunction(ctx, s, keys, args)
-		if has(cmd) {
-			return cmd.Result()
+// call makes a call in the first way that does. The client bounds the first command (bounded). Later ones are for a
+// server that lacks or refuses the script: all of it has the time of one call, counted from when the call began.
+func (c *scriptClient) call(ctx context.Context, call scriptCall) (v any, err error) {
+	for i, w := range c.waysTo(call.script) {
+		if w.loads && !(c.lacks(err) && c.load(ctx, call.keys[0])) {
+			continue
 		}
-		if c.load(ctx, keys[0]) {
-			if cmd = c.asFunction(ctx, s, keys, args); has(cmd) {
-				return cmd.Result()
-			}
+		cmd := w.of(ctx, call)
+		_ = c.rdb.Process(ctx, cmd)
+		if v, err = cmd.Result(); !c.undone(w, err) {
+			break
+		}
+		if i == 0 {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithDeadline(ctx, call.began.Add(c.limits.call))
+			defer cancel()
 		}
 	}
-	cmd := c.byHash(ctx, s, keys, args)
-	if !has(cmd) {
-		cmd = c.byText(ctx, s, keys, args)
-		_ = c.rdb.Process(ctx, cmd)
-	}
-	return cmd.Result()
+	return v, err
+}
+
+// undone says whether an answer means that the server has done nothing, and that the next way may do.
+func (c *scriptClient) undone(w way, err error) bool {
+	return err != nil && (c.lacks(err) || w.command == fcall && isRefusal(err))
 }
 
 // lacks says whether an answer means that the server does not have a script, and has done nothing. If it refuses FCALL,
@@ -187,6 +205,18 @@ func (c *scriptClient) lacks(err error) bool {
 		return true
 	}
 	return strings.HasPrefix(text, "noscript") || strings.HasPrefix(text, "err function not found")
+}
+
+// isRefusal says whether a server has refused a function before its first line, because it is full, cannot save, or
+// has too few replicas. An error from within a function ends with " script: ", the function's name and the line. Redis
+// gives no such error after a script's first write.
+func isRefusal(err error) bool {
+	var reply redis.Error
+	if !errors.As(err, &reply) {
+		return false
+	}
+	code, text, _ := strings.Cut(reply.Error(), " ")
+	return (code == "OOM" || code == "MISCONF" || code == "NOREPLICAS") && !strings.Contains(text, " script: ")
 }
 
 func (c *scriptClient) refuse(err error) {
@@ -206,7 +236,7 @@ func (c *scriptClient) load(ctx context.Context, keys ...string) bool {
 				servers[node] = struct{}{}
 			}
 		}
-	} else {
+	} else if len(keys) > 0 {
 		servers[c.rdb] = struct{}{}
 	}
 	var loads sync.WaitGroup
@@ -241,18 +271,20 @@ func (c *scriptClient) loadTo(ctx context.Context, server redis.Cmdable) bool {
 // functions again.
 const dropOthersEvery = 10 * time.Minute
 
-// dropOthers drops the functions of other versions, until ctx is done. One replica does so.
-func (s *Store) dropOthers(ctx context.Context) {
-	for {
-		pause(ctx, dropOthersEvery)
-		if ctx.Err() != nil {
-			return
-		}
-		if s.ownership.Owns(0) && !s.scripts.refused.Load() {
-			if err := wrap(s.scripts.dropOthers(ctx)); err != nil {
-				s.opts.Logger.Warn("redis did not drop the functions of other versions", zap.Error(err))
-			}
-		}
+// dropOthers drops the functions of other versions at an interval, until ctx is done.
+func (s *Store) dropOthers(ctx context.Context, every time.Duration) {
+	for pause(ctx, every); ctx.Err() == nil; pause(ctx, every) {
+		s.dropOthersOnce(ctx)
+	}
+}
+
+// dropOthersOnce drops them if this replica owns partition 0: one replica does so.
+func (s *Store) dropOthersOnce(ctx context.Context) {
+	if !s.ownership.Owns(0) || s.scripts.refused.Load() {
+		return
+	}
+	if err := wrap(s.scripts.dropOthers(ctx)); err != nil {
+		s.opts.Logger.Warn("redis did not drop the functions of other versions", zap.Error(err))
 	}
 }
 

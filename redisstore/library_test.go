@@ -1,15 +1,19 @@
 package redisstore
 
 import (
+	"context"
 	"os/exec"
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"reveille/fsm"
+	"reveille/test/harness"
 )
 
 // TestOffsetsAreComparedByteByByte holds the script's comparison against that of fsm, about where
@@ -102,5 +106,110 @@ func TestAScriptBeginsWithTheConstants(t *testing.T) {
 		if !strings.Contains(all.String(), "FSM."+c.name) {
 			t.Errorf("no script uses %s", c.name)
 		}
+	}
+}
+
+// steps are the commands of a call if a server has neither function nor text, and takes no library.
+var steps = []string{"fcall", "function", "evalsha", "eval"}
+
+// timed notes the deadlines of steps, and calls something before each.
+type timed struct {
+	mu        sync.Mutex
+	commands  []string
+	deadlines []time.Time
+	before    func(command string)
+}
+
+func (h *timed) note(ctx context.Context, command string) {
+	if !slices.Contains(steps, command) { // a new connection's own
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	at, _ := ctx.Deadline()
+	h.commands, h.deadlines = append(h.commands, command), append(h.deadlines, at)
+	h.before(command)
+}
+
+// DialHook implements redis.Hook.
+func (*timed) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+// ProcessHook implements redis.Hook.
+func (h *timed) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		h.note(ctx, cmd.Name())
+		return next(ctx, cmd)
+	}
+}
+
+// ProcessPipelineHook implements redis.Hook.
+func (h *timed) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		h.note(ctx, cmds[0].Name())
+		return next(ctx, cmds)
+	}
+}
+
+// TestAllStepsOfACallHaveTheTimeOfOne holds that they end together, counted from the first one.
+func TestAllStepsOfACallHaveTheTimeOfOne(t *testing.T) {
+	t.Parallel()
+	hangs := patient
+	hangs.all = 100 * time.Millisecond // how long the library waits for a server that hangs
+	single := func(ctx context.Context, s *Store) error { _, _, err := s.ScanStreams(ctx, 0, "0"); return err }
+	many := func(ctx context.Context, s *Store) error {
+		_, err := s.TallyConsumers(ctx, []fsm.Subscription{{ID: "s"}})
+		return err
+	}
+	full := func(t *testing.T, server *harness.Redis) {
+		if err := server.Client().ConfigSet(t.Context(), "maxmemory", "1").Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, tt := range map[string]struct {
+		within limits
+		call   func(context.Context, *Store) error
+		// library happens before the library is sent, and text before the texts are.
+		library, text func(*testing.T, *harness.Redis)
+	}{
+		"the server hangs when it gets the library": {
+			hangs, single,
+			func(_ *testing.T, server *harness.Redis) { server.Pause() },
+			func(_ *testing.T, server *harness.Redis) { server.Resume() },
+		},
+		"the server is full":                  {within: patient, call: single, library: full},
+		"the server is full, with a pipeline": {within: patient, call: many, library: full},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := harness.StartRedis(t)
+			client, closeClient, err := connectWithin(patient, server.URL, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = closeClient() }()
+			var began time.Time
+			h := &timed{before: func(command string) {
+				switch {
+				case command == "fcall":
+					began = time.Now()
+				case command == "function":
+					tt.library(t, server)
+				case command == "evalsha" && tt.text != nil:
+					tt.text(t, server)
+				}
+			}}
+			client.AddHook(h)
+			if err := tt.call(t.Context(), New(client, Options{Partitions: 1, limits: tt.within})); err != nil {
+				t.Error(err)
+			}
+			if !slices.Equal(h.commands, steps) {
+				t.Errorf("it sent %q, want %q", h.commands, steps)
+			}
+			for i, at := range h.deadlines {
+				if i > 0 && (at.IsZero() || at.After(began.Add(patient.call))) {
+					t.Errorf("%s ends %s after the call began", h.commands[i], at.Sub(began))
+				}
+			}
+		})
 	}
 }

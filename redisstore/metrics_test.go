@@ -89,10 +89,7 @@ func TestWhatIsDueAndNotActedOnIsOverdue(t *testing.T) {
 
 func TestTheFiguresOfTheOwnedPartitionsAreThoseOfTheDatabase(t *testing.T) {
 	t.Parallel()
-	for name, url := range map[string]func(*testing.T) string{
-		"redis-server": func(t *testing.T) string { return redisstore.EmptyRedis(t).URL },
-		"cluster":      func(t *testing.T) string { return redisstore.EmptyCluster(t).URL },
-	} {
+	for name, url := range servers {
 		t.Run(name, func(t *testing.T) {
 			w, r := owning(t, url(t), 8)
 			ctx := t.Context()

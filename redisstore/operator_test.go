@@ -6,17 +6,12 @@ import (
 	"testing"
 
 	"reveille/fsm"
-	"reveille/redisstore"
 )
 
 // TestConsumersAreCountedAndListed holds what an operator sees, on a real server, the embedded one and a cluster.
 func TestConsumersAreCountedAndListed(t *testing.T) {
 	t.Parallel()
-	for name, url := range map[string]func(*testing.T) string{
-		"redis-server": func(t *testing.T) string { return redisstore.EmptyRedis(t).URL },
-		"embedded":     func(*testing.T) string { return redisstore.Embedded },
-		"cluster":      func(t *testing.T) string { return redisstore.EmptyCluster(t).URL },
-	} {
+	for name, url := range serversAndEmbedded {
 		t.Run(name, func(t *testing.T) {
 			ctx := t.Context()
 			w := open(t, url(t), 2)

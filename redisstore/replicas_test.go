@@ -247,6 +247,32 @@ func TestAReplicaThatCannotReachRedisGoesOnWithWhatItHas(t *testing.T) {
 }
 
 // client returns a client that is closed with the test, of a server that may live on.
+// TestALeaseIsRenewedOnAServerThatIsFull holds that replicas keep their partitions until there is memory again.
+func TestALeaseIsRenewedOnAServerThatIsFull(t *testing.T) {
+	t.Parallel()
+	server := harness.StartRedis(t)
+	r := startReplica(t, server.URL, redisstore.Options{})
+	harness.Eventually(t, harness.Wait, "it owns all", shared(r))
+	c, ctx := client(t, server), t.Context()
+	if err := c.ConfigSet(ctx, "maxmemory", "1").Err(); err != nil {
+		t.Fatal(err)
+	}
+	for p := range replicaPartitions {
+		if err := c.PExpire(ctx, fmt.Sprintf("rv:{%d}:lease", p), time.Hour).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	harness.Eventually(t, harness.Wait, "each lease is renewed", func() error {
+		for p := range replicaPartitions {
+			left := must[time.Duration](t)(c.PTTL(ctx, fmt.Sprintf("rv:{%d}:lease", p)).Result())
+			if left <= 0 || left > redisstore.DefaultLease {
+				return fmt.Errorf("the lease of partition %d lasts for %s", p, left)
+			}
+		}
+		return shared(r)()
+	})
+}
+
 func client(t *testing.T, r *harness.Redis) *goredis.Client {
 	c := goredis.NewClient(&goredis.Options{Addr: r.Addr, ReadTimeout: harness.Wait})
 	t.Cleanup(func() { _ = c.Close() })

@@ -41,12 +41,10 @@ type script struct {
 	// partitioned is true for a script that works within a partition. Such a script returns the partition's watermark
 	// besides its own reply.
 	partitioned bool
-	// function is true if servers with functions have it as one. flag is the flag of the function.
-	function bool
-	flag     string
-	// text is what EVAL gets, and eval has its hash.
-	text func() string
-	eval func() *redis.Script
+	// flags are the flags of its function, which it has if it is partitioned.
+	flags string
+	// text is what EVAL gets. hash is what EVALSHA calls it, and function what FCALL calls it.
+	text, hash, function func() string
 }
 
 // scripts has every script.
@@ -54,39 +52,26 @@ var scripts []*script
 
 func newScript(name string, text func() string) *script {
 	text = sync.OnceValue(text)
-	s := &script{name: name, text: text, eval: sync.OnceValue(func() *redis.Script { return redis.NewScript(text()) })}
+	s := &script{
+		name: name, text: text, hash: sync.OnceValue(func() string { return hashOf(text()) }),
+		function: sync.OnceValue(func() string { return ownFunctions().name + "_" + name }),
+	}
 	scripts = append(scripts, s)
 	return s
 }
 
-// partitionScript makes a script that works within a partition, with the library. A server that is full, cannot save,
-// or has too few replicas refuses it as a function, even if it would change nothing.
-func partitionScript(name string) *script {
-	s := plainScript(name)
-	s.function = true
-	return s
-}
+// The flags of functions. They spare a call that would be refused (isRefusal).
+const (
+	// noWrites is for a script that changes nothing. Redis refuses its writes.
+	noWrites = "'no-writes'"
+	// allowOOM is for a script that a server carries out though it is full.
+	allowOOM = "'allow-oom'"
+)
 
-// readScript makes a script that works within a partition and changes nothing. Redis refuses its writes.
-func readScript(name string) *script {
-	s := partitionScript(name)
-	s.flag = "'no-writes'"
-	return s
-}
-
-// leaseScript makes a script that works within a partition, and that a server carries out though it is full: a lease
-// needs next to no memory.
-func leaseScript(name string) *script {
-	s := partitionScript(name)
-	s.flag = "'allow-oom'"
-	return s
-}
-
-// plainScript makes a script that works within a partition, and that goes by EVAL. A server that is full, for example,
-// carries it out for as long as it reads or frees memory.
-func plainScript(name string) *script {
+// partitionScript makes a script that works within a partition, with the library.
+func partitionScript(name string, flags ...string) *script {
 	s := newScript(name, func() string { return WithLibrary(Library(), source(name)) })
-	s.partitioned = true
+	s.partitioned, s.flags = true, strings.Join(flags, ", ")
 	return s
 }
 
@@ -107,11 +92,11 @@ func bareScript(name, text string) *script {
 }
 
 var (
-	scriptStream        = plainScript("stream")
+	scriptStream        = partitionScript("stream")
 	scriptNoteStream    = partitionScript("note_stream")
 	scriptLinkStream    = partitionScript("link_stream")
-	scriptForgetStream  = plainScript("forget_stream")
-	scriptScanStreams   = readScript("scan_streams")
+	scriptForgetStream  = partitionScript("forget_stream")
+	scriptScanStreams   = partitionScript("scan_streams", noWrites)
 	scriptTakeDeletion  = partitionScript("take_deletion")
 	scriptObserve       = partitionScript("observe")
 	scriptHide          = partitionScript("hide")
@@ -125,46 +110,46 @@ var (
 	scriptFinish        = partitionScript("finish")
 	scriptDeliver       = partitionScript("deliver")
 	scriptCallback      = partitionScript("callback")
-	scriptMarkDeleted   = plainScript("mark_deleted")
-	scriptDrop          = plainScript("drop")
+	scriptMarkDeleted   = partitionScript("mark_deleted")
+	scriptDrop          = partitionScript("drop")
 	scriptResume        = partitionScript("resume")
 	scriptReleaseHeld   = partitionScript("release_held")
-	scriptListLetters   = readScript("list_letters")
-	scriptDropLetters   = plainScript("drop_letters")
+	scriptListLetters   = partitionScript("list_letters", noWrites)
+	scriptDropLetters   = partitionScript("drop_letters")
 	scriptReplayLetters = partitionScript("replay_letters")
-	scriptCountLetters  = readScript("count_letters")
-	scriptLettersUpto   = readScript("letters_upto")
+	scriptCountLetters  = partitionScript("count_letters", noWrites)
+	scriptLettersUpto   = partitionScript("letters_upto", noWrites)
 	scriptReplaySpan    = partitionScript("replay_span")
-	scriptReplayQueues  = readScript("replay_queues")
-	scriptCancelReplays = plainScript("cancel_replays")
-	scriptTally         = readScript("tally")
-	scriptTallyEach     = readScript("tally_each")
+	scriptReplayQueues  = partitionScript("replay_queues", noWrites)
+	scriptCancelReplays = partitionScript("cancel_replays")
+	scriptTally         = partitionScript("tally", noWrites)
+	scriptTallyEach     = partitionScript("tally_each", noWrites)
 	scriptRewind        = partitionScript("rewind")
 	scriptRetry         = partitionScript("retry")
 	scriptRetryDelivery = partitionScript("retry_delivery")
 	scriptProbeDelivery = partitionScript("probe_delivery")
-	scriptLongest       = plainScript("longest_waiting")
-	scriptScanConsumers = readScript("scan_consumers")
+	scriptLongest       = partitionScript("longest_waiting")
+	scriptScanConsumers = partitionScript("scan_consumers", noWrites)
 	scriptReserveKey    = partitionScript("reserve_key")
 	scriptKeepKey       = partitionScript("keep_key")
-	scriptKeyOf         = readScript("key_of")
-	scriptDropKey       = plainScript("drop_key")
-	scriptExpiredEvents = readScript("expired_events")
-	scriptDropEvent     = plainScript("drop_event")
-	scriptEndLoss       = plainScript("end_loss")
+	scriptKeyOf         = partitionScript("key_of", noWrites)
+	scriptDropKey       = partitionScript("drop_key")
+	scriptExpiredEvents = partitionScript("expired_events", noWrites)
+	scriptDropEvent     = partitionScript("drop_event")
+	scriptEndLoss       = partitionScript("end_loss")
 	scriptDueEvents     = partitionScript("due_events")
 	scriptReleaseEvent  = partitionScript("release_event")
 	scriptBeginRemoval  = partitionScript("begin_removal")
-	scriptEndRemoval    = plainScript("end_removal")
+	scriptEndRemoval    = partitionScript("end_removal")
 	scriptAcceptEvent   = partitionScript("accept_event")
 	scriptTakeEvent     = partitionScript("take_event")
-	scriptReadEvents    = plainScript("read_events")
-	scriptListEvents    = readScript("list_events")
+	scriptReadEvents    = partitionScript("read_events")
+	scriptListEvents    = partitionScript("list_events", noWrites)
 	scriptCancelEvent   = partitionScript("cancel_event")
-	scriptCountEvents   = plainScript("count_events")
-	scriptCountHours    = readScript("count_hours")
-	scriptLease         = leaseScript("lease")
-	scriptCensus        = readScript("census")
+	scriptCountEvents   = partitionScript("count_events")
+	scriptCountHours    = partitionScript("count_hours", noWrites)
+	scriptLease         = partitionScript("lease", allowOOM) // a lease needs next to no memory
+	scriptCensus        = partitionScript("census", noWrites)
 
 	scriptCreateSubscription = listScript("create_subscription")
 	scriptChangeSubscription = listScript("change_subscription")
@@ -225,18 +210,17 @@ func (s *Store) runOutcome(ctx context.Context, sc *script, partition int, args 
 
 // call calls a script with these keys and arguments.
 func (s *Store) call(ctx context.Context, sc *script, keys []string, args ...any) *reply {
-	began := time.Now()
-	alone := func(ctx context.Context) (any, error) { return s.scripts.call(ctx, sc, keys, args) }
+	c := scriptCall{script: sc, keys: keys, args: args, began: time.Now()}
 	var v any
 	var err error
 	if s.sharing != nil {
-		v, err = s.sharing.run(ctx, func() *redis.Cmd { return s.scripts.command(ctx, sc, keys, args) }, alone)
+		v, err = s.sharing.run(ctx, c)
 	} else {
-		v, err = alone(ctx)
+		v, err = s.scripts.call(ctx, c)
 	}
 	err = wrap(err)
-	s.metrics.called(sc, began, err)
-	return &reply{script: sc, items: []any{v}, bad: err, asked: began}
+	s.metrics.called(sc, c.began, err)
+	return &reply{script: sc, items: []any{v}, bad: err, asked: c.began}
 }
 
 // commonArguments is how many arguments every script of a partition has besides its own.
@@ -294,30 +278,33 @@ func (s *Store) pipeline(
 		return nil
 	}
 	began := time.Now()
-	replies := make([]*reply, n)
-	all := make([]int, n)
-	for i := range all {
-		all[i] = i
+	ctx, cancel := context.WithDeadline(ctx, began.Add(s.opts.limits.call))
+	defer cancel()
+	replies, calls, missing := make([]*reply, n), make([]scriptCall, n), make([]int, n)
+	for i := range calls {
+		keys, args := call(i)
+		calls[i], missing[i] = scriptCall{script: sc, keys: keys, args: args, began: began}, i
 	}
-	missing := all
-	if s.scripts.isFunction(sc) {
-		missing = s.together(ctx, sc, s.scripts.asFunction, missing, call, replies)
-		var at []string
-		for _, i := range missing {
-			keys, _ := call(i)
-			at = append(at, keys[0])
+	for _, w := range s.scripts.waysTo(sc) {
+		if w.loads {
+			var at []string
+			for _, i := range missing {
+				if s.scripts.lacks(replies[i].bad) {
+					at = append(at, calls[i].keys[0])
+				}
+			}
+			if !s.scripts.load(ctx, at...) {
+				continue
+			}
 		}
-		if len(missing) > 0 && s.scripts.load(ctx, at...) {
-			missing = s.together(ctx, sc, s.scripts.asFunction, missing, call, replies)
+		if len(missing) > 0 {
+			missing = s.together(ctx, w, calls, missing, replies)
 		}
 	}
-	missing = s.together(ctx, sc, s.scripts.byHash, missing, call, replies)
-	s.together(ctx, sc, s.scripts.byText, missing, call, replies)
 	var failure error
 	for i, r := range replies {
 		if sc.partitioned && r.bad == nil {
-			keys, _ := call(i)
-			replies[i] = s.remember(s.keys.partitionIn(keys[0]), r)
+			replies[i] = s.remember(s.keys.partitionIn(calls[i].keys[0]), r)
 		}
 		if bad := replies[i].bad; bad != nil {
 			failure = bad
@@ -327,33 +314,28 @@ func (s *Store) pipeline(
 	return replies
 }
 
-// together makes some calls of a pipeline. It returns the calls for which Redis did not have the script.
+// together makes some of the calls in one way. It returns those of them that are for the next way.
 func (s *Store) together(
-	ctx context.Context, sc *script, command func(context.Context, *script, []string, []any) *redis.Cmd, calls []int,
-	call func(i int) (keys []string, args []any), replies []*reply,
+	ctx context.Context, w way, calls []scriptCall, some []int, replies []*reply,
 ) (missing []int) {
-	if len(calls) == 0 {
-		return nil
-	}
 	ctx, cancel := context.WithTimeout(ctx, s.opts.limits.all)
 	defer cancel()
 	pipe := s.rdb.Pipeline()
-	cmds := make([]*redis.Cmd, len(calls))
-	for at, i := range calls {
-		keys, args := call(i)
-		cmds[at] = command(ctx, sc, keys, args)
+	cmds := make([]*redis.Cmd, len(some))
+	for at, i := range some {
+		cmds[at] = w.of(ctx, calls[i])
 		_ = pipe.Process(ctx, cmds[at])
 	}
 	_, _ = pipe.Exec(ctx) // each call has its own error
-	for at, i := range calls {
+	for at, i := range some {
 		v, err := cmds[at].Result()
 		if v != nil {
 			err = nil // if one node of a cluster fails, the client sets its error on the others' answers, too
 		}
-		if s.scripts.lacks(err) {
+		if s.scripts.undone(w, err) {
 			missing = append(missing, i)
 		}
-		replies[i] = &reply{script: sc, items: []any{v}, bad: wrap(err)}
+		replies[i] = &reply{script: calls[i].script, items: []any{v}, bad: wrap(err)}
 	}
 	return missing
 }

@@ -30,13 +30,9 @@ const (
 // second with sharing and 2,120 without, where Redis also took a quarter more time. The client's own AutoPipeline
 // (v9.23, experimental) reached two thirds of the rate with sharing.
 type sharing struct {
-	client *redis.Client
+	scripts *scriptClient
 	// wait is shareWait, except in tests.
 	wait time.Duration
-	// call bounds how long a call takes.
-	call time.Duration
-	// lacks says whether an answer says that the server lacks the script (scriptClient).
-	lacks func(error) bool
 
 	// requests are the requests that no caller makes itself. The method stop waits for them.
 	requests sync.WaitGroup
@@ -59,12 +55,11 @@ type sharedCall struct {
 
 // newSharing returns nil for a client of several servers: a server that is slow or dead must not delay calls to
 // another.
-func newSharing(rdb redis.UniversalClient, call time.Duration, lacks func(error) bool) *sharing {
-	client, ok := rdb.(*redis.Client)
-	if !ok {
+func newSharing(scripts *scriptClient) *sharing {
+	if _, ok := scripts.rdb.(*redis.Client); !ok {
 		return nil
 	}
-	h := &sharing{client: client, wait: shareWait, call: call, lacks: lacks}
+	h := &sharing{scripts: scripts, wait: shareWait}
 	h.late = time.AfterFunc(time.Hour, h.flush)
 	h.late.Stop()
 	return h
@@ -77,19 +72,16 @@ type once struct{ *redis.Cmd }
 // NoRetry implements redis.Cmder.
 func (once) NoRetry() bool { return true }
 
-// run makes a call: alone, or by its command together with other calls.
-func (h *sharing) run(
-	ctx context.Context, command func() *redis.Cmd, alone func(context.Context) (any, error),
-) (any, error) {
-	began := time.Now()
+// run makes a call: alone, or together with other calls.
+func (h *sharing) run(ctx context.Context, call scriptCall) (any, error) {
 	h.mu.Lock()
 	if h.senders < sendersMax || h.stopped {
 		h.senders++
 		h.mu.Unlock()
 		defer h.sent()
-		return alone(ctx)
+		return h.scripts.call(ctx, call)
 	}
-	c := &sharedCall{cmd: command(), answered: make(chan struct{})}
+	c := &sharedCall{cmd: h.scripts.waysTo(call.script)[0].of(ctx, call), answered: make(chan struct{})}
 	if h.waiting = append(h.waiting, c); len(h.waiting) == 1 {
 		h.late.Reset(h.wait)
 	}
@@ -105,12 +97,12 @@ func (h *sharing) run(
 	}
 	v, err := c.cmd.Result()
 	var reply redis.Error
-	if err == nil || errors.As(err, &reply) && !passes(reply.Error()) && !h.lacks(err) {
+	if err == nil || errors.As(err, &reply) && !passes(reply.Error()) && !h.scripts.lacks(err) {
 		return v, err
 	}
-	ctx, cancel := context.WithDeadline(ctx, began.Add(h.call))
+	ctx, cancel := context.WithDeadline(ctx, call.began.Add(h.scripts.limits.call))
 	defer cancel()
-	return alone(ctx)
+	return h.scripts.call(ctx, call)
 }
 
 // forget drops a call whose caller no longer waits. It returns false if the call is under way.
@@ -188,7 +180,7 @@ func (h *sharing) take() []*sharedCall {
 // send makes requests until no calls wait. No caller's context ends a request, but the client bounds it (bounded).
 func (h *sharing) send(calls []*sharedCall) {
 	for ctx := context.Background(); calls != nil; calls = h.next() {
-		pipe := h.client.Pipeline()
+		pipe := h.scripts.rdb.Pipeline()
 		for _, c := range calls {
 			_ = pipe.Process(ctx, once{c.cmd})
 		}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"go.uber.org/zap"
 
 	"reveille/test/harness"
 )
@@ -52,14 +53,16 @@ func (g *gate) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 	}
 }
 
-// echo counts how often it was carried out for an argument, and returns that argument, as an error
+// echoText counts how often it was carried out for an argument, and returns that argument, as an error
 // if that is what it says.
-var echo = redis.NewScript(`
+const echoText = `
 redis.call('INCR', KEYS[1] .. ARGV[1])
 if ARGV[1] == 'refused' then return redis.error_reply('ERR refused') end
-return ARGV[1]`)
+return ARGV[1]`
 
-func isUnknown(err error) bool { return redis.HasErrorPrefix(err, "NOSCRIPT") }
+var echo = &script{
+	name: "echo", text: func() string { return echoText }, hash: func() string { return hashOf(echoText) },
+}
 
 type echoed struct {
 	v   any
@@ -73,20 +76,19 @@ func openSharing(t *testing.T) (*sharing, *gate) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = closeClient() })
-	if err := echo.Load(t.Context(), client).Err(); err != nil {
+	if err := client.ScriptLoad(t.Context(), echoText).Err(); err != nil {
 		t.Fatal(err)
 	}
 	g := &gate{open: make(chan struct{})}
 	client.AddHook(g)
-	return newSharing(client, patient.call, isUnknown), g
+	return newSharing(&scriptClient{rdb: client, log: zap.NewNop(), limits: patient}), g
 }
 
 func (h *sharing) echo(ctx context.Context, word string) <-chan echoed {
 	c := make(chan echoed, 1)
 	go func() {
-		command := func() *redis.Cmd { return redis.NewCmd(ctx, "evalsha", echo.Hash(), 1, "k:", word) }
-		v, err := h.run(ctx, command, func(ctx context.Context) (any, error) {
-			return echo.Run(ctx, h.client, []string{"k:"}, word).Result()
+		v, err := h.run(ctx, scriptCall{
+			script: echo, keys: []string{"k:"}, args: []any{word}, began: time.Now(),
 		})
 		c <- echoed{v, err}
 	}()
@@ -183,7 +185,7 @@ func TestCallsThatComeWhileOthersAreUnderWayGoTogether(t *testing.T) {
 					g.requests.Load(),
 					g.alone.Load()-sendersMax, c.alone)
 			}
-			if times, err := h.client.Get(t.Context(), "k:e").Int64(); err != nil || times != c.times {
+			if times, err := h.scripts.rdb.Get(t.Context(), "k:e").Int64(); err != nil || times != c.times {
 				t.Errorf("one was carried out %d times (%v), want %d", times, err, c.times)
 			}
 		})
@@ -211,7 +213,7 @@ func TestACallThatIsGivenUpLeavesTheOthersAlone(t *testing.T) {
 	if e := <-other; e.err != nil || e.v != "other" {
 		t.Errorf("the other one: %v, %v", e.v, e.err)
 	}
-	if n, err := h.client.Exists(t.Context(), "k:given up").Result(); err != nil || n != 0 {
+	if n, err := h.scripts.rdb.Exists(t.Context(), "k:given up").Result(); err != nil || n != 0 {
 		t.Errorf("the one that was given up was sent nevertheless (%v)", err)
 	}
 }
@@ -292,7 +294,7 @@ func TestCallsForAClusterGoEachForItself(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = closeClient() }()
-	if newSharing(client, usual.call, isUnknown) != nil {
+	if newSharing(&scriptClient{rdb: client}) != nil {
 		t.Error("calls for a node that is dead would hold up those for others")
 	}
 }

@@ -17,10 +17,7 @@ import (
 // TestTheStatusShowsWhichReplicasThereAre holds since when each of them is alive, and how many partitions they have.
 func TestTheStatusShowsWhichReplicasThereAre(t *testing.T) {
 	t.Parallel()
-	for name, url := range map[string]func(*testing.T) string{
-		"redis-server": func(t *testing.T) string { return redisstore.EmptyRedis(t).URL },
-		"cluster":      func(t *testing.T) string { return redisstore.EmptyCluster(t).URL },
-	} {
+	for name, url := range servers {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			at := url(t)
@@ -134,10 +131,7 @@ func statusOf(t *testing.T, r *replica) map[string]fsm.ReplicaStatus {
 // anew.
 func TestTroublesAreNotedUntilTheyAreOver(t *testing.T) {
 	t.Parallel()
-	for name, url := range map[string]func(*testing.T) string{
-		"redis-server": func(t *testing.T) string { return redisstore.EmptyRedis(t).URL },
-		"cluster":      func(t *testing.T) string { return redisstore.EmptyCluster(t).URL },
-	} {
+	for name, url := range servers {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := open(t, url(t), 1)

@@ -132,7 +132,7 @@ type Store struct {
 	alone atomic.Bool
 }
 
-// New returns a Store on a client. The caller closes the client.
+// New returns a Store on a client of Connect, which bounds how long a command takes. The caller closes the client.
 func New(rdb redis.UniversalClient, opts Options) *Store {
 	opts.Partitions = cmp.Or(opts.Partitions, DefaultPartitions)
 	opts.Logger = cmp.Or(opts.Logger, zap.NewNop())
@@ -148,7 +148,7 @@ func New(rdb redis.UniversalClient, opts Options) *Store {
 	client := &scriptClient{rdb: rdb, log: opts.Logger, limits: opts.limits}
 	client.refused.Store(opts.Embedded)
 	s := &Store{
-		rdb: rdb, scripts: client, sharing: newSharing(rdb, opts.limits.call, client.lacks), opts: opts,
+		rdb: rdb, scripts: client, sharing: newSharing(client), opts: opts,
 		draw: opts.Draw, catalog: cache.NewCatalog(),
 		keys: keys{partitions: opts.Partitions}, refreshing: make(chan struct{}, 1), refreshNow: bell.New(),
 		endpoints: cache.NewEndpoints(), lookNow: bell.New(),
@@ -206,7 +206,7 @@ func (s *Store) Run(ctx context.Context) error {
 	loops.Go(func() { s.replicas.run(ctx) })
 	loops.Go(func() { s.hints.send(ctx) })
 	loops.Go(func() { s.hints.receive(ctx) })
-	loops.Go(func() { s.dropOthers(ctx) })
+	loops.Go(func() { s.dropOthers(ctx, dropOthersEvery) })
 	if s.log != nil {
 		loops.Go(func() { s.log.run(ctx) })
 		loops.Go(func() { s.log.runIndex(ctx) })

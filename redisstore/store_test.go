@@ -47,6 +47,17 @@ var timing = fsm.Timing{
 	GCAfter: 72 * time.Hour,
 }
 
+// servers start a server or a cluster that is empty. serversAndEmbedded also has the Redis of this process.
+var servers = map[string]func(*testing.T) string{
+	"redis-server": func(t *testing.T) string { return redisstore.EmptyRedis(t).URL },
+	"cluster":      func(t *testing.T) string { return redisstore.EmptyCluster(t).URL },
+}
+
+var serversAndEmbedded = map[string]func(*testing.T) string{
+	"redis-server": servers["redis-server"], "cluster": servers["cluster"],
+	"embedded": func(*testing.T) string { return redisstore.Embedded },
+}
+
 // world is a store whose time is the test's.
 type world struct {
 	*redisstore.Store
@@ -396,15 +407,19 @@ func TestARedisThatTakesNoWritesIsUnavailable(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	must[fsm.Outcome](t)(w.Link(ctx, subscription("s"), "/due", fsm.Start, "0"))
+	w.later(time.Hour)
 	for _, tt := range []struct {
 		name         string
 		begin, after func()
+		// silent is true if it carries out no script at all.
+		silent bool
 	}{
 		{
-			"too few replicas", func() { set("min-replicas-to-write", "1") },
-			func() { set("min-replicas-to-write", "0") },
+			name: "too few replicas", begin: func() { set("min-replicas-to-write", "1") },
+			after: func() { set("min-replicas-to-write", "0") },
 		},
-		{"a snapshot that cannot be written", func() {
+		{name: "a snapshot that cannot be written", begin: func() {
 			dir := w.rdb.ConfigGet(ctx, "dir").Val()["dir"]
 			if err := os.Mkdir(filepath.Join(dir, "taken"), 0o700); err != nil {
 				t.Fatal(err)
@@ -419,9 +434,9 @@ func TestARedisThatTakesNoWritesIsUnavailable(t *testing.T) {
 				}
 				return nil
 			})
-		}, func() { set("stop-writes-on-bgsave-error", "no") }},
-		{"the memory is full", func() { set("maxmemory", "1") }, func() { set("maxmemory", "0") }},
-		{"somebody's script goes on and on", func() {
+		}, after: func() { set("stop-writes-on-bgsave-error", "no") }},
+		{name: "the memory is full", begin: func() { set("maxmemory", "1") }, after: func() { set("maxmemory", "0") }},
+		{name: "somebody's script goes on and on", silent: true, begin: func() {
 			set("busy-reply-threshold", "1")
 			long := redis.NewClient(&redis.Options{Addr: w.rdb.(*redis.Client).Options().Addr, ReadTimeout: -1})
 			t.Cleanup(func() { _ = long.Close() })
@@ -432,7 +447,7 @@ func TestARedisThatTakesNoWritesIsUnavailable(t *testing.T) {
 				}
 				return nil
 			})
-		}, func() {
+		}, after: func() {
 			if err := w.rdb.ScriptKill(ctx).Err(); err != nil {
 				t.Fatal(err)
 			}
@@ -445,6 +460,12 @@ func TestARedisThatTakesNoWritesIsUnavailable(t *testing.T) {
 			}
 			if _, _, err := w.CreateSubscription(ctx, subscription("s")); !errors.Is(err, fsm.ErrUnavailable) {
 				t.Errorf("got %v", err)
+			}
+			if _, _, err := w.Due(ctx, 0, 1); !errors.Is(err, fsm.ErrUnavailable) { // its script catches errors
+				t.Errorf("got %v", err)
+			}
+			if _, err := w.Stream(ctx, "/a"); (err == nil) == tt.silent {
+				t.Errorf("a script that may write, but does not: %v", err)
 			}
 			tt.after()
 			harness.Eventually(t, harness.Wait, "redis takes writes again", func() error { return w.Ping(ctx) })

@@ -19,11 +19,7 @@ import (
 // and has them counted all at once and few at a time, which must be the same.
 func TestConsumersAreTalliedByStateAndCondition(t *testing.T) {
 	t.Parallel()
-	for name, url := range map[string]func(*testing.T) string{
-		"redis-server": func(t *testing.T) string { return redisstore.EmptyRedis(t).URL },
-		"embedded":     func(*testing.T) string { return redisstore.Embedded },
-		"cluster":      func(t *testing.T) string { return redisstore.EmptyCluster(t).URL },
-	} {
+	for name, url := range serversAndEmbedded {
 		t.Run(name, func(t *testing.T) {
 			ctx := t.Context()
 			w := open(t, url(t), 4)
