@@ -19,7 +19,7 @@ demo: ## see a worker being woken, on this machine (needs Go and Node 20; Ctrl-C
 
 # The tests of the chart and of the page in a browser are modules of their own, so that Helm's dependencies, and what drives the
 # browser, are not ours. The chart's go without the race detector, which would have all the types of Kubernetes compiled once more.
-test: deps lint ## check the code and run every test in its short form (some 10 minutes; installs redis-server, Chromium and gcc if need be)
+test: deps lint ## check the code and run every test in its short form (some 10 minutes; runs make deps first)
 	@.ci/test short . ./... -short -race -parallel $(TEST_PARALLEL) -timeout $(TEST_TIMEOUT)
 	@.ci/test browser test/browser ./... -short -race -parallel $(TEST_PARALLEL) -timeout $(TEST_TIMEOUT)
 	@.ci/test chart-short test/chart ./... -short -timeout $(TEST_TIMEOUT)
@@ -64,5 +64,5 @@ bench: deps ## measure how quick it is, beside the least that could do it (half 
 lint: ## check the format and look for mistakes
 	@.ci/lint
 
-deps:
+deps: ## install what the tests need and the machine lacks: redis-server, Python 3, luacheck, Chromium, gcc
 	@.ci/install-deps

@@ -42,18 +42,24 @@ const (
 	push        cycle = "push" // of one event
 )
 
-// compare adds the row of one load.
-func (b *bench) compare(t *table, s system, n int, c cycle) {
-	l := load{streams: n, span: b.span / pairs, settle: b.settle, patience: b.patience}
-	measure := (*world).measure
+// loadOf is the load that makes a cycle of each event, and what measures it.
+func (b *bench) loadOf(c cycle, streams int, span time.Duration) (load, func(*world, load) measured) {
+	l := load{streams: streams, span: span, settle: b.settle, patience: b.patience}
 	switch c {
 	case synchronous:
 		l.gap = gap
 	case full:
 		l.callbacks = true
 	case push:
-		l.batch, measure = 1, (*world).measurePush
+		l.batch = 1
+		return l, (*world).measurePush
 	}
+	return l, (*world).measure
+}
+
+// compare adds the row of one load.
+func (b *bench) compare(t *table, s system, n int, c cycle) {
+	l, measure := b.loadOf(c, n, b.span/pairs)
 	var base, now measured
 	var each string
 	for round := range pairs * b.rounds {

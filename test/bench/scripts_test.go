@@ -35,16 +35,7 @@ func scripts(b *bench) {
 }
 
 func (b *bench) scriptsOf(t *table, w *world, c cycle, streams int) {
-	measure := (*world).measure
-	l := load{streams: streams, span: b.span, settle: b.settle, patience: b.patience, batch: 1}
-	switch c {
-	case synchronous:
-		l.gap = gap
-	case full:
-		l.callbacks = true
-	case push:
-		measure = (*world).measurePush
-	}
+	l, measure := b.loadOf(c, streams, b.span)
 	var stop func() map[string]*scriptUse
 	l.before = func() { stop = w.countScripts() }
 	counted := measure(w, l)
