@@ -12,7 +12,7 @@ import (
 func TestWhyAConsumerGetsNoDelivery(t *testing.T) {
 	now := time.Unix(1000, 0)
 	waking := func(change func(*Consumer)) Consumer {
-		c := Consumer{State: Waking, Deadline: now.Add(time.Minute)}
+		c := Consumer{Lease: Lease{State: Waking, Deadline: now.Add(time.Minute)}}
 		change(&c)
 		return c
 	}
@@ -21,13 +21,13 @@ func TestWhyAConsumerGetsNoDelivery(t *testing.T) {
 		paused bool
 		want   BlockReason
 	}{
-		"idle":                     {Consumer{State: Idle}, true, ""},
-		"live":                     {Consumer{State: Live}, true, ""},
+		"idle":                     {Consumer{Lease: Lease{State: Idle}}, true, ""},
+		"live":                     {Consumer{Lease: Lease{State: Live}}, true, ""},
 		"an attempt is out":        {waking(func(c *Consumer) { c.Sent = true }), true, ""},
 		"due":                      {waking(func(c *Consumer) { c.Held, c.Deadline = "down", now }), false, ""},
 		"due, and paused":          {waking(func(c *Consumer) { c.Deadline = now }), true, BlockedPaused},
-		"given up":                 {Consumer{State: GivenUp, HiddenAt: now}, true, BlockedGivenUp},
-		"hidden while idle":        {Consumer{State: Idle, HiddenAt: now}, true, BlockedHidden},
+		"given up":                 {Consumer{Lease: Lease{State: GivenUp, HiddenAt: now}}, true, BlockedGivenUp},
+		"hidden while idle":        {Consumer{Lease: Lease{State: Idle, HiddenAt: now}}, true, BlockedHidden},
 		"hidden, with a 410":       {waking(func(c *Consumer) { c.HiddenAt, c.Retired = now, true }), false, "hidden"},
 		"a 410 of a paused one":    {waking(func(c *Consumer) { c.Retired = true }), true, BlockedRetired},
 		"failed, and paused":       {waking(func(c *Consumer) { c.Attempt = 1 }), true, BlockedPaused},

@@ -56,7 +56,14 @@ type Consumer struct {
 	// letter, and while the consumer is not given up. The letter may be gone: letters are discarded, and dropped by age
 	// and number.
 	Letter int64
+	// Links by stream path.
+	Links map[string]Link
+	Lease
+	Attempts
+}
 
+// Lease is the part of a consumer that tells whether it works: its present wake, or its last one while it is idle.
+type Lease struct {
 	State State
 	// Epoch of the current wake, or of the last one while idle.
 	Epoch int64
@@ -64,9 +71,18 @@ type Consumer struct {
 	WakeID string
 	// WokeAt is when that wake began; zero if there was no wake.
 	WokeAt time.Time
-	// Links by stream path.
-	Links map[string]Link
+	// Stalled counts the wakes in a row that ended with work pending and no acked offset moved.
+	Stalled int
+	// Moved is true once an acked offset moved in this wake.
+	Moved bool
+	// HiddenAt is when upstream said that the primary stream is gone; zero while it is there.
+	HiddenAt time.Time
+	// Deadline is when the one thing this state waits for is due; zero if it waits for nothing.
+	Deadline time.Time
+}
 
+// Attempts is the part of a consumer that tells how its wake is delivered.
+type Attempts struct {
 	// Attempt counts the delivery attempts begun in this wake. If the Profile has Delays, it counts the attempts whose
 	// failure was reported, and the attempt that is out. If the wake of a push replaces one after a loss, the count
 	// goes on.
@@ -105,14 +121,6 @@ type Consumer struct {
 	LastError string
 	// Retired is true when the endpoint answered 410: no delivery until the subscription is resumed.
 	Retired bool
-	// Stalled counts the wakes in a row that ended with work pending and no acked offset moved.
-	Stalled int
-	// Moved is true once an acked offset moved in this wake.
-	Moved bool
-	// HiddenAt is when upstream said that the primary stream is gone; zero while it is there.
-	HiddenAt time.Time
-	// Deadline is when the one thing this state waits for is due; zero if it waits for nothing.
-	Deadline time.Time
 }
 
 // Holder is the caller that got an attempt by Begin. By identifies the caller, and Handed is the number of that

@@ -143,13 +143,19 @@ func decodeConsumer(id, text string, rare map[string]string) (c fsm.Consumer, ba
 	at := func(name string) time.Time { return moment(number(name)) }
 	c = fsm.Consumer{
 		ID: id, Subscription: h["sub"], Generation: h["gen"], Primary: primary, Links: c.Links,
-		State: fsm.State(h["state"]), Epoch: number("epoch"), WakeID: strings.TrimPrefix(h["wake"], "-"),
-		Attempt: int(number("attempt")), Handed: int(number("handed")), Sent: number("sent") == 1,
-		FirstFailure: at("failing"), LastError: h["error"], Retired: number("retired") == 1,
-		Stalled: int(number("stalled")), Moved: number("moved") == 1, HiddenAt: at("hidden"), Deadline: at("due"),
-		WokeAt: at("woke"), Born: number("born"), Replay: number("replay"), Replaying: number("replaying"),
-		Replayed: number("replayed"), Letter: number("letter"), Again: number("again") > 0 && h["again"] == h["epoch"],
-		Uncounted: time.Duration(number("uncounted")) * time.Millisecond, ParkedAt: at("parked"),
+		Born: number("born"), Replay: number("replay"), Replaying: number("replaying"),
+		Replayed: number("replayed"), Letter: number("letter"),
+		Lease: fsm.Lease{
+			State: fsm.State(h["state"]), Epoch: number("epoch"), WakeID: strings.TrimPrefix(h["wake"], "-"),
+			Stalled: int(number("stalled")), Moved: number("moved") == 1, HiddenAt: at("hidden"),
+			Deadline: at("due"), WokeAt: at("woke"),
+		},
+		Attempts: fsm.Attempts{
+			Attempt: int(number("attempt")), Handed: int(number("handed")), Sent: number("sent") == 1,
+			FirstFailure: at("failing"), LastError: h["error"], Retired: number("retired") == 1,
+			Again: number("again") > 0 && h["again"] == h["epoch"], ParkedAt: at("parked"),
+			Uncounted: time.Duration(number("uncounted")) * time.Millisecond,
+		},
 	}
 	if acked, linked := strings.CutPrefix(acked, "="); linked {
 		c.Links[c.Primary] = fsm.Link{Acked: fsm.Offset(acked), Tail: fsm.Offset(ends)}

@@ -286,8 +286,9 @@ func (s *Store) ScanConsumers(
 func quarantined(id, why string) fsm.Consumer {
 	sub, primary, _ := fsm.ParseAnyConsumerID(id)
 	return fsm.Consumer{
-		ID: id, Subscription: sub, Primary: primary, State: fsm.InQuarantine,
-		LastError: why[:min(len(why), fsm.MaxReason)],
+		ID: id, Subscription: sub, Primary: primary,
+		Lease:    fsm.Lease{State: fsm.InQuarantine},
+		Attempts: fsm.Attempts{LastError: why[:min(len(why), fsm.MaxReason)]},
 	}
 }
 

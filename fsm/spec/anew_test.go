@@ -100,7 +100,7 @@ func TestAWakeAcksNothingOfAStreamThatWasMadeAnewSinceItBegan(t *testing.T) {
 func TestNothingOfAnOldIncarnationMovesALink(t *testing.T) {
 	old, later := fsm.IncarnateOffset("x", "13", "13::x"), fsm.IncarnateOffset("x", "14", "14::x")
 	anew := fsm.IncarnateOffset("y", "05", "5::y")
-	c := fsm.Consumer{Epoch: 1, Links: map[string]fsm.Link{"/a": {Acked: fsm.Start, Tail: anew}}}
+	c := fsm.Consumer{Links: map[string]fsm.Link{"/a": {Acked: fsm.Start, Tail: anew}}, Lease: fsm.Lease{Epoch: 1}}
 	if note(&c, "/a", later); c.Links["/a"].Tail != anew {
 		t.Error("a late answer of the old incarnation moves the tail")
 	}

@@ -34,8 +34,10 @@ func TestOnlyWhatIsAckedLeavesALetter(t *testing.T) {
 		},
 	} {
 		c := fsm.Consumer{
-			ID: "s:%2Fa", Subscription: "s", Primary: "/a", State: fsm.Waking, Sent: true, Epoch: 3, WakeID: "w1",
-			Attempt: 2, FirstFailure: failing, Links: map[string]fsm.Link{"/a": {Acked: fsm.Start, Tail: "0005"}},
+			ID: "s:%2Fa", Subscription: "s", Primary: "/a",
+			Links:    map[string]fsm.Link{"/a": {Acked: fsm.Start, Tail: "0005"}},
+			Lease:    fsm.Lease{State: fsm.Waking, Epoch: 3, WakeID: "w1"},
+			Attempts: fsm.Attempts{Sent: true, Attempt: 2, FirstFailure: failing},
 		}
 		d := fsm.Delivered{Path: "/a", To: "0005", Within: "0005", Dead: &fsm.DeadLetter{Reason: "status 400"}}
 		tt.change(&c, &d)
@@ -50,7 +52,7 @@ func TestOnlyWhatIsAckedLeavesALetter(t *testing.T) {
 }
 
 func TestALetterIsReplayedByTheStreamItIsOf(t *testing.T) {
-	c := fsm.Consumer{ID: "s:%2Fa", Generation: "g", Primary: "/a", Born: 4, Epoch: 9}
+	c := fsm.Consumer{ID: "s:%2Fa", Generation: "g", Primary: "/a", Born: 4, Lease: fsm.Lease{Epoch: 9}}
 	l := fsm.DeadLetter{Generation: "g", Born: 4, From: fsm.Start, Within: "0005"}
 	for name, tt := range map[string]struct {
 		change func(*fsm.DeadLetter)

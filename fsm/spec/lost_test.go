@@ -15,9 +15,10 @@ func TestWhatGoesWithAStreamLeavesALetter(t *testing.T) {
 	// pending has delivered up to 3 of 5, and has failed twice since.
 	pending := func() fsm.Consumer {
 		return fsm.Consumer{
-			ID: "s:%2Fa", Subscription: "s", Generation: "g", Primary: "/a", Profile: push.Profile(), Born: 4, Epoch: 7,
-			State: fsm.Waking, Attempt: 2, FirstFailure: since, LastError: "status 500",
-			Links: map[string]fsm.Link{"/a": {Acked: "3", Tail: "5"}},
+			ID: "s:%2Fa", Subscription: "s", Generation: "g", Primary: "/a", Profile: push.Profile(),
+			Born: 4, Links: map[string]fsm.Link{"/a": {Acked: "3", Tail: "5"}},
+			Lease:    fsm.Lease{Epoch: 7, State: fsm.Waking},
+			Attempts: fsm.Attempts{Attempt: 2, FirstFailure: since, LastError: "status 500"},
 		}
 	}
 	letter := fsm.DeadLetter{
@@ -103,9 +104,9 @@ func TestAConsumerThatIsGivenUpLeavesALetter(t *testing.T) {
 		"of none if nothing is there": {map[string]fsm.Link{"/a": done, "/b": done}, nil},
 	} {
 		c := fsm.Consumer{
-			ID: "sub:%2Fb", Subscription: "sub", Generation: "g", Primary: "/b", Epoch: 7, WakeID: "w_7",
-			State: fsm.Waking,
-			Sent:  true, Attempt: 4, FirstFailure: since, Deadline: t0.Add(timing.Waking), Links: tt.links,
+			ID: "sub:%2Fb", Subscription: "sub", Generation: "g", Primary: "/b", Links: tt.links,
+			Lease:    fsm.Lease{Epoch: 7, WakeID: "w_7", State: fsm.Waking, Deadline: t0.Add(timing.Waking)},
+			Attempts: fsm.Attempts{Sent: true, Attempt: 4, FirstFailure: since},
 		}
 		c, e := Fail(c, at(0), ref(c), fsm.Failure{Reason: "status 500"})
 		if c.State != fsm.GivenUp || e.Removal == nil || !reflect.DeepEqual(e.Dead, tt.want) {

@@ -21,9 +21,10 @@ func Replays(c fsm.Consumer, l fsm.DeadLetter) bool {
 func StartReplay(c fsm.Consumer, env Env, number int64, span fsm.ReplaySpan, epoch int64) (fsm.Consumer, Effects) {
 	aside := fsm.Consumer{
 		ID: fsm.AsideID(c.ID, number), Subscription: c.Subscription, Generation: c.Generation, Primary: c.Primary,
-		State: fsm.Waking, Profile: c.Profile, Born: c.Born, Epoch: max(c.Epoch, epoch), Replay: number,
-		Retired: c.Retired,
-		Links:   map[string]fsm.Link{c.Primary: {Acked: span.From, Tail: span.To}},
+		Profile: c.Profile, Born: c.Born, Replay: number,
+		Links:    map[string]fsm.Link{c.Primary: {Acked: span.From, Tail: span.To}},
+		Lease:    fsm.Lease{State: fsm.Waking, Epoch: max(c.Epoch, epoch)},
+		Attempts: fsm.Attempts{Retired: c.Retired},
 	}
 	begin(&aside, env)
 	if aside.Retired {

@@ -54,7 +54,8 @@ type Effects struct {
 func NewConsumer(sub fsm.Subscription, primary string, acked fsm.Offset, epoch int64) fsm.Consumer {
 	c := fsm.Consumer{
 		ID: fsm.ConsumerID(sub.ID, primary), Subscription: sub.ID, Generation: sub.Generation, Primary: primary,
-		State: fsm.Idle, Epoch: epoch, Links: map[string]fsm.Link{primary: {Acked: acked}},
+		Links: map[string]fsm.Link{primary: {Acked: acked}},
+		Lease: fsm.Lease{State: fsm.Idle, Epoch: epoch},
 	}
 	return goBy(c, sub.Profile())
 }

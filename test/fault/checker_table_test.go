@@ -70,8 +70,8 @@ func (s *story) good(w wakeRef, from, to fsm.Offset, events ...string) {
 func TestTheCheckerFindsEachViolation(t *testing.T) {
 	rested := func(o fsm.Offset) map[string]fsm.Consumer {
 		return map[string]fsm.Consumer{theConsumer: {
-			State: fsm.Idle, Epoch: 2,
 			Links: map[string]fsm.Link{"/jobs/1": {Acked: o, Tail: o}},
+			Lease: fsm.Lease{State: fsm.Idle, Epoch: 2},
 		}}
 	}
 	one, two := wakeOf(1, "w_1"), wakeOf(2, "w_2")

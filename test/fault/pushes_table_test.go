@@ -284,7 +284,7 @@ func TestTheCheckerFindsWhatIsWrongWithPushes(t *testing.T) {
 		}},
 		{
 			name: "a consumer that does not come to rest", want: []string{ruleFinal}, tell: pushesByTheBook,
-			truth: func(t *truth) { t.Consumers[thePushed] = fsm.Consumer{State: fsm.Waking} },
+			truth: func(t *truth) { t.Consumers[thePushed] = fsm.Consumer{Lease: fsm.Lease{State: fsm.Waking}} },
 		},
 		{
 			name: "a consumer that stands before the last event", want: []string{ruleFinal}, tell: pushesByTheBook,
@@ -319,7 +319,8 @@ func judge(t *testing.T, cases []pushCase) {
 				Streams: map[string]streamTruth{"/jobs/1": {[]string{"a", "b", "c"}, "3"}},
 				Pushed:  map[string]fsm.Ordering{thePushed: fsm.OrderingStream},
 				Consumers: map[string]fsm.Consumer{thePushed: {
-					State: fsm.Idle, Links: map[string]fsm.Link{"/jobs/1": {Acked: "3", Tail: "3"}},
+					Links: map[string]fsm.Link{"/jobs/1": {Acked: "3", Tail: "3"}},
+					Lease: fsm.Lease{State: fsm.Idle},
 				}},
 			}
 			if c.truth != nil {
