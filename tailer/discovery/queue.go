@@ -7,8 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sync/semaphore"
-
 	"reveille/fsm/bell"
 	"reveille/tailer/upstream"
 )
@@ -52,6 +50,14 @@ func (it *item) want(e Evidence, due time.Time, waiters []chan error) {
 		it.due = due
 	}
 	it.waiters = append(it.waiters, waiters...)
+}
+
+// supersede ends the look under way, if what came since must not wait for it. A write that upstream accepted needs no
+// look. A caller that waits here does not wait for an upstream that is down. The queue's lock is held.
+func (it *item) supersede() {
+	if it.cancel != nil && (it.evidence.Tail != "" || it.evidence.urgent && it.patient) {
+		it.cancel()
+	}
 }
 
 // queue holds the paths to reconcile, each once, with everything that was seen of it. Equal paths merge. One worker at
@@ -133,11 +139,7 @@ func (q *queue) add(path string, e Evidence, due time.Time, waiters ...chan erro
 		q.items[path] = it
 	case it.at < 0:
 		it.want(e, due, waiters)
-		// A write that upstream accepted needs no look. A caller that waits here does not wait for an upstream that is
-		// down.
-		if it.cancel != nil && (e.Tail != "" || e.urgent && it.patient) {
-			it.cancel()
-		}
+		it.supersede()
 		return true
 	default:
 		heap.Remove(q.laneOf(it), it.at)
@@ -176,16 +178,22 @@ func (q *queue) written() (paths []string) {
 }
 
 // work calls try for the items of a lane that are due, at most width at a time, until the context ends.
-func (q *queue) work(ctx context.Context, l *lane, width int64, try func(context.Context, *item)) {
+func (q *queue) work(ctx context.Context, l *lane, width int, try func(context.Context, *item)) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	for free := semaphore.NewWeighted(width); free.Acquire(ctx, 1) == nil; {
-		if it := q.next(ctx, l); it != nil {
-			wg.Go(func() {
-				defer free.Release(1)
+	waits := make(chan struct{}, 1) // one worker waits for the next item, the others for their turn
+	for range width {
+		wg.Go(func() {
+			for {
+				waits <- struct{}{}
+				it := q.next(ctx, l)
+				<-waits
+				if it == nil {
+					return
+				}
 				try(ctx, it)
-			})
-		}
+			}
+		})
 	}
 }
 
@@ -205,15 +213,23 @@ func (q *queue) next(ctx context.Context, l *lane) *item {
 	return nil
 }
 
-// take begins the work on an item. It returns what was seen of it, its waiters, and the context of its look.
-func (q *queue) take(ctx context.Context, it *item) (Evidence, []chan error, context.Context, context.CancelFunc) {
-	look, cancel := context.WithCancel(ctx)
+// take begins the work on an item. It returns what was seen of it, and its waiters.
+func (q *queue) take(it *item) (Evidence, []chan error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	e, waiters := it.evidence, it.waiters
-	it.evidence, it.waiters, it.due, it.cancel = Evidence{}, nil, time.Time{}, cancel
-	it.patient = !e.urgent
-	return e, waiters, look, cancel
+	it.evidence, it.waiters, it.due, it.patient = Evidence{}, nil, time.Time{}, !e.urgent
+	return e, waiters
+}
+
+// look returns the context of a look by the worker of an item.
+func (q *queue) look(ctx context.Context, it *item) (context.Context, context.CancelFunc) {
+	look, cancel := context.WithCancel(ctx)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	it.cancel = cancel
+	it.supersede()
+	return look, cancel
 }
 
 // done ends the work on an item. again is the time until its next try, for e and the waiters; 0 if it needs none.

@@ -25,11 +25,9 @@ const changedDelay = 5 * time.Millisecond
 
 // tick reconciles one path and decides when the next try is due.
 func (d *Discovery) tick(ctx context.Context, it *item) {
-	e, waiters, look, cancel := d.queue.take(ctx, it)
-	defer cancel()
-	again, err := d.reconcile(ctx, look, it, e)
-	superseded := err != nil && look.Err() != nil && ctx.Err() == nil
-	if superseded || errors.Is(err, errChanged) {
+	e, waiters := d.queue.take(it)
+	again, err := d.reconcile(ctx, it, e)
+	if errors.Is(err, errChanged) {
 		// Callers that wait for this try wait for the next one.
 		d.queue.done(it, changedDelay, e, waiters...)
 		return
@@ -53,7 +51,7 @@ func (d *Discovery) tick(ctx context.Context, it *item) {
 
 // reconcile makes the record and the consumers of a stream agree with upstream and with the matching subscriptions. It
 // returns the time until the next look. That is 0 if nothing is left to do, or if an error asks for another try soon.
-func (d *Discovery) reconcile(ctx, look context.Context, it *item, e Evidence) (again time.Duration, err error) {
+func (d *Discovery) reconcile(ctx context.Context, it *item, e Evidence) (again time.Duration, err error) {
 	path, asked := it.path, d.memory.asks(it.path)
 	s, err := d.store.Stream(ctx, path)
 	if err == nil && e.Made {
@@ -76,9 +74,13 @@ func (d *Discovery) reconcile(ctx, look context.Context, it *item, e Evidence) (
 		if e.urgent { // a caller waits: the other lane repeats a failed try
 			ask = d.up.LookNow
 		}
+		look, cancel := d.queue.look(ctx, it)
+		defer cancel()
 		info, err := ask(look, path)
 		it.absent.say(err == nil && !info.Exists, s, d.up.Outages(), d.cfg.GoneGrace/2)
 		switch {
+		case err != nil && look.Err() != nil: // what came meanwhile may need no look
+			return 0, errChanged
 		case err != nil:
 			return 0, err
 		case !info.Exists:
