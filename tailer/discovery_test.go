@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"reveille/fsm"
+	"reveille/tailer/discovery"
 )
 
 func (r *rig) acked(sub, path string) fsm.Offset {
@@ -457,23 +458,13 @@ func TestAWriteWhoseClientHasGoneMakesNoStreamAwaited(t *testing.T) {
 }
 
 func TestAQueueThatIsFullLosesNoWrite(t *testing.T) {
-	r := newRig(t)
-	r.writes.ready = make(chan string) // no room at all
-	r.start()
+	r := newRig(t, func(c *Config) { c.Discovery.Max = 1 }).start()
 	r.subscribe("s", "/**")
+	r.up.setFault(answer(http.StatusForbidden))
+	r.discovery.Enqueue("/b", discovery.Evidence{}) // it stays there
 	r.put("/a", "1")
+	r.up.setFault(nil)
 	r.wake("/a", 1)
-}
-
-func TestWritesToOneStreamThatWaitTogetherBecomeOne(t *testing.T) {
-	r := newRig(t)
-	w := fsm.Write{Path: "/a", First: time.Now()}
-	r.discovery.Written(w, offsetOf(1), true)
-	r.discovery.Written(w, offsetOf(3), false)
-	r.discovery.Written(w, offsetOf(2), false)
-	if seen := r.writes.take("/a"); seen.Tail != offsetOf(3) || len(r.writes.ready) != 1 {
-		t.Errorf("got %+v", seen)
-	}
 }
 
 func TestAConsumerThatUnsubscribedIsNotBroughtBack(t *testing.T) {

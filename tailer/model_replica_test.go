@@ -83,9 +83,6 @@ type modelTailer struct {
 
 func (t modelTailer) Held() map[string]int {
 	held := t.discovery.Held()
-	t.writes.mu.Lock()
-	held["writes in the queue"] = len(t.writes.waiting)
-	t.writes.mu.Unlock()
 	var slotted []*watch
 	t.slots.mu.Lock()
 	for e := t.slots.taken.Front(); e != nil; e = e.Next() {

@@ -316,3 +316,21 @@ func TestAWriteThroughATailerThatHasEndedIsLeftToTheOthers(t *testing.T) {
 		t.Error("nobody was told")
 	}
 }
+
+func TestAWriteThatTheStoreHasNotTakenByTheEndIsLeftToTheOthers(t *testing.T) {
+	r := newRig(t).start()
+	r.idle("/a")
+	told := r.store.count("Observe")
+	r.store.db.SetHooks(memstore.Hooks{Before: func(c memstore.Call) error {
+		if c.Method == "Observe" {
+			return fsm.ErrUnavailable
+		}
+		return nil
+	}})
+	r.post("/a", "1")
+	r.until("the store was told in vain", func() bool { return r.store.count("Observe") > told })
+	r.stop()
+	if !r.store.hinted(fsm.Hint{Kind: fsm.HintLook, Path: "/a"}) {
+		t.Error("nobody was told")
+	}
+}

@@ -94,7 +94,6 @@ type Tailer struct {
 	slots   slots
 	sweep   *upstream.Rate
 	watches *watches
-	writes  *writes
 	// untold limits the log lines about tails that the store did not take, restarted those about streams that were
 	// created again.
 	untold, restarted throttle.Trouble
@@ -110,7 +109,7 @@ func New(cfg Config) (*Tailer, error) {
 		watched:  newWatched(cfg.Metrics), missed: newMissed(cfg.Metrics),
 		slots: slots{max: cfg.MaxLive}, sweep: upstream.NewRate(cfg.SweepRate),
 	}
-	t.watches, t.writes = &watches{t: t, byPath: map[string]*watch{}}, newWrites(t)
+	t.watches = &watches{t: t, byPath: map[string]*watch{}}
 	t.upstream.health = t.upstream.NewHealth(
 		upstream.Backoff{Min: cfg.BackoffMin, Max: cfg.Check}, cfg.Spread, t.watches.lookSoon,
 	)
@@ -144,7 +143,7 @@ func (t *Tailer) Run(ctx context.Context) error {
 			return g.Wait()
 		}
 	}
-	for _, run := range []func(context.Context) error{t.watches.Run, t.writes.Run, t.discovery.Run} {
+	for _, run := range []func(context.Context) error{t.watches.Run, t.discovery.Run} {
 		g.Go(func() error { return run(ctx) })
 	}
 	return g.Wait()

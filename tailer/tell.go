@@ -71,37 +71,39 @@ func (w *watch) tell(ctx context.Context, partition int, tail fsm.Offset, closed
 // announce tells the store of an event that a live request shows. The gateway may see the same event at the same time:
 // if it has told the store, announce does not. It returns the next action.
 func (w *watch) announce(ctx context.Context, partition int, tail fsm.Offset) (next action, err error) {
-	mine := false
-	err = w.tellOnce(ctx, partition, tail, nil, func() error {
-		in := w.tell(ctx, partition, tail, false)
-		if ctx.Err() == nil {
-			next, mine = w.step(&in), true
-		}
-		return ctx.Err()
-	})
-	if err == nil && !mine {
-		next = w.step(&input{kind: inputDone})
+	mine, err := w.takeTurn(ctx, partition, tail, nil)
+	if err != nil {
+		return action{}, err
+	} else if !mine {
+		return w.step(&input{kind: inputDone}), nil
 	}
-	return next, err
+	defer w.endTurn()
+	in := w.tell(ctx, partition, tail, false)
+	if ctx.Err() == nil {
+		next = w.step(&in)
+	}
+	return next, ctx.Err()
 }
 
-// tellOnce calls do unless the store was told the tail or a higher one. The tail is from an event. do tells it to the
-// store, and then to the machine. One goroutine at a time calls do. If a caller's patience ends before its turn, the
-// watch looks at the stream instead.
-func (w *watch) tellOnce(
-	ctx context.Context, partition int, tail fsm.Offset, patience <-chan time.Time, do func() error,
-) error {
+// takeTurn waits for the turn to tell the store a tail, which is from an event. One goroutine at a time has the turn,
+// until endTurn. It then tells the store, and after that the machine. mine is false if the store was told the tail or a
+// higher one meanwhile. If the caller's patience ends before its turn, the watch looks at the stream instead.
+func (w *watch) takeTurn(
+	ctx context.Context, partition int, tail fsm.Offset, patience <-chan time.Time,
+) (mine bool, err error) {
 	select {
 	case w.telling <- struct{}{}:
-		defer func() { <-w.telling }()
 	case <-patience:
 		w.step(&input{kind: inputLook})
-		return nil
+		return false, nil
 	case <-ctx.Done():
-		return ctx.Err()
+		return false, ctx.Err()
 	}
 	if told, watched := w.told(partition); watched && !tail.After(told) {
-		return nil
+		w.endTurn()
+		return false, nil
 	}
-	return do()
+	return true, nil
 }
+
+func (w *watch) endTurn() { <-w.telling }

@@ -62,13 +62,11 @@ func TestTheGatewayTellsWhatTheLoopHasFoundNobodyWatching(t *testing.T) {
 	w.telling <- struct{}{}
 	told := make(chan bool)
 	go func() {
-		begun := false
-		if err := w.tellOnce(
-			t.Context(), 0, offsetOf(1), time.After(gatewayPatience), func() error { begun = true; return nil },
-		); err != nil {
+		mine, err := w.takeTurn(t.Context(), 0, offsetOf(1), time.After(gatewayPatience))
+		if err != nil {
 			t.Error(err)
 		}
-		told <- begun
+		told <- mine
 	}()
 	w.step(&input{kind: inputDisowned}) // as when the store says that nobody watches
 	<-w.telling
@@ -82,9 +80,9 @@ func TestTheGatewayHasAStreamLookedAtWhoseLoopCannotTell(t *testing.T) {
 	w := newWatch(r.Tailer, "/a")
 	w.step(&input{kind: inputAdded})
 	w.telling <- struct{}{}
-	twice := func() error { t.Error("it was told twice"); return nil }
-	if err := w.tellOnce(t.Context(), 0, offsetOf(2), time.After(gatewayPatience), twice); err != nil {
-		t.Error(err)
+	mine, err := w.takeTurn(t.Context(), 0, offsetOf(2), time.After(gatewayPatience))
+	if mine || err != nil {
+		t.Errorf("it was told twice, or failed: %v", err)
 	}
 	if !w.machine.due {
 		t.Error("nobody looks at the stream")

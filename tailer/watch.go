@@ -24,7 +24,7 @@ type watch struct {
 	conn   upstream.Conn
 	action action
 	shown  mode
-	// cut ends the wait under way. A goroutine holds telling while it tells the store of an event.
+	// cut ends the wait under way. A goroutine holds telling while it tells the store of an event (takeTurn).
 	cut     bell.Bell
 	telling chan struct{}
 	// named says whether a setting or a literal pattern named the stream at version namedAt of the list of

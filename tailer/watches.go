@@ -366,9 +366,6 @@ func (ws *watches) Deleted(path string) {
 	ws.refresh(path)
 }
 
-// ReportWrite queues a write through the gateway. The store is told its tail.
-func (ws *watches) ReportWrite(path string, e discovery.Evidence) { ws.t.writes.add(path, e) }
-
 // refresh makes the watch of a stream look now and tell the store the tail again. A closed stream is also looked at for
 // its home partition, whichever replica owns that.
 func (ws *watches) refresh(path string) {

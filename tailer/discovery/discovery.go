@@ -28,8 +28,8 @@ type Upstream interface {
 	Outages() int64
 }
 
-// Watcher watches the streams that consumers are subscribed to, and reports to the store where they end. None of its
-// methods blocks for long.
+// Watcher watches the streams that consumers are subscribed to, and tells the store where they end. Only Tell waits for
+// the store.
 type Watcher interface {
 	// Watch starts to watch a stream for the consumers of a partition.
 	Watch(partition int, path string)
@@ -39,8 +39,10 @@ type Watcher interface {
 	Knew(path string) bool
 	// Deleted says that the store removed the consumers of a stream, because it was deleted or forgotten.
 	Deleted(path string)
-	// ReportWrite reports the tail of a write through the gateway to the store.
-	ReportWrite(path string, e Evidence)
+	// Tell tells the store the tail after a write through the gateway, in each partition that watches the stream. If
+	// the stream is subscribed, that includes its home partition. Then linked is false if the store has no consumer of
+	// the stream there. anew says that the stream was reconciled just now.
+	Tell(ctx context.Context, seen fsm.Sighting, subscribed, anew bool) (linked bool, err error)
 }
 
 // Config of a Discovery. Only Registry, Names and Max are optional. A zero duration means its default.
@@ -110,9 +112,9 @@ type Discovery struct {
 	writing   *writing
 	backfills *backfills
 	registry  *registry
-	// unlinked limits the log lines about streams that could not be linked. The same goes for unnoted (writes that
+	// unhandled limits the log lines about writes that could not be handled. The same goes for unnoted (writes that
 	// could not be noted before) and unread (lists that could not be read).
-	unlinked, unnoted, unread throttle.Trouble
+	unhandled, unnoted, unread throttle.Trouble
 }
 
 // New returns a Discovery that does nothing until Run.
@@ -132,7 +134,7 @@ func New(cfg Config) (*Discovery, error) {
 
 // Run discovers until the context ends, which is no error.
 func (d *Discovery) Run(ctx context.Context) error {
-	defer d.queue.close()
+	defer func() { d.leave(d.queue.close()...) }()
 	g, ctx := errgroup.WithContext(ctx)
 	for _, run := range []func(context.Context){
 		func(ctx context.Context) { d.queue.work(ctx, &d.queue.urgent, urgentWorkers, d.tick) },
@@ -166,13 +168,7 @@ func (d *Discovery) Enqueue(path string, e Evidence) {
 }
 
 // Confirm reconciles a stream soon, unless it is on record and linked already.
-func (d *Discovery) Confirm(path string) { d.ConfirmWritten(path, Evidence{}) }
-
-// ConfirmWritten is Confirm after a write to the stream.
-func (d *Discovery) ConfirmWritten(path string, e Evidence) {
-	e.confirm, e.known = true, true
-	d.Enqueue(path, e)
-}
+func (d *Discovery) Confirm(path string) { d.Enqueue(path, Evidence{confirm: true, known: true}) }
 
 // Remember remembers a stream, as long as there is room. If the store ever loses its latest changes, the stream is
 // confirmed.

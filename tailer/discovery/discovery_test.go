@@ -52,14 +52,15 @@ func (*server) Registry(context.Context, string, fsm.Offset, bool, string) (*ups
 // nobody watches, and delivers nothing.
 type nobody struct{}
 
-func (nobody) Watch(int, string)            {}
-func (nobody) Invalidate(string)            {}
-func (nobody) Knew(string) bool             { return false }
-func (nobody) Deleted(string)               {}
-func (nobody) ReportWrite(string, Evidence) {}
-func (nobody) Deliver([]fsm.Delivery)       {}
-func (nobody) Idle([]string)                {}
-func (nobody) Hidden(string)                {}
+func (nobody) Watch(int, string) {}
+func (nobody) Invalidate(string) {}
+func (nobody) Knew(string) bool  { return false }
+func (nobody) Deleted(string)    {}
+
+func (nobody) Tell(context.Context, fsm.Sighting, bool, bool) (bool, error) { return true, nil }
+func (nobody) Deliver([]fsm.Delivery)                                       {}
+func (nobody) Idle([]string)                                                {}
+func (nobody) Hidden(string)                                                {}
 
 // noOutcomes acts on none.
 func noOutcomes() *router.Router {
@@ -179,6 +180,17 @@ func TestAWriteIsNotHeldUpByALookThatIsUnderWay(t *testing.T) {
 	}
 	if n := len(db.Consumers()); n != 1 {
 		t.Errorf("there are %d consumers", n)
+	}
+}
+
+func TestWritesToOneStreamThatWaitTogetherBecomeOne(t *testing.T) {
+	d := build(t, Config{Store: memstore.New(memstore.Options{}).Replica("a", 0), Upstream: &server{}})
+	w := fsm.Write{Path: "/a", First: time.Now()}
+	d.Written(w, "1", true)
+	d.Written(w, "3", false)
+	d.Written(w, "2", false)
+	if seen := d.queue.items["/a"].evidence; seen.Tail != "3" || !seen.write || d.queue.len() != 1 {
+		t.Errorf("got %+v", seen)
 	}
 }
 

@@ -25,10 +25,12 @@ type Evidence struct {
 
 	// deleted says that the stream was deleted. From this time on, a 404 is believed at once.
 	deleted time.Time
+	// write says that nothing but writes was seen. If the stream is linked, it is enough to tell the store the tail.
+	write bool
 	// confirm says that there is nothing to do if the stream is on record and linked. The flag known says that it was,
 	// so that a 404 is not believed at once.
 	confirm, known bool
-	// urgent is true if a caller waits.
+	// urgent is true if a caller waits, and for a write.
 	urgent bool
 }
 
@@ -53,7 +55,7 @@ func (e Evidence) Merge(o Evidence) Evidence {
 	if e.deleted.IsZero() || !o.deleted.IsZero() && o.deleted.Before(e.deleted) {
 		e.deleted = o.deleted
 	}
-	e.confirm, e.known = e.confirm && o.confirm, e.known || o.known
+	e.write, e.confirm, e.known = e.write && o.write, e.confirm && o.confirm, e.known || o.known
 	e.Await, e.urgent = max(e.Await, o.Await), e.urgent || o.urgent
 	return e
 }

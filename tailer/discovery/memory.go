@@ -107,9 +107,9 @@ func (m *memory) paths(partition int) []string {
 	return slices.DeleteFunc(m.lru.Keys(), func(path string) bool { return m.store.PartitionOf(path) != partition })
 }
 
-// Current says whether evidence is about the stream that is linked now under its name, and about no other, as far as
+// current says whether evidence is about the stream that is linked now under its name, and about no other, as far as
 // this process knows. If so, subscribed says whether any subscription matches the stream.
-func (d *Discovery) Current(path string, e Evidence) (subscribed, current bool) {
+func (d *Discovery) current(path string, e Evidence) (subscribed, current bool) {
 	r, ok := d.memory.get(path)
 	current = ok && r.first.Equal(e.First) && !e.Made && !e.Stray
 	return current && r.subscribed, current

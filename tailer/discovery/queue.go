@@ -14,7 +14,7 @@ import (
 const (
 	// queueMax bounds the paths that wait. A path that does not fit is on record, and the scan finds it.
 	queueMax = 100_000
-	// urgentWorkers reconcile paths that callers wait for, mostly without a look. workers reconcile the others.
+	// urgentWorkers handle writes, and paths that callers wait for, mostly without a look. workers handle the others.
 	urgentWorkers, workers = 64, 32
 )
 
@@ -26,6 +26,8 @@ type item struct {
 	absent absence
 	// failures delays the next try after a failure, waits the next look at a stream that does not exist yet.
 	failures, waits upstream.Backoff
+	// record is when the tail of a stream without consumers is put on record; zero if that is not due.
+	record time.Time
 
 	// The queue's lock guards the rest. evidence and waiters are for the next try, which is at due. The time due is
 	// zero while a worker has the item and nothing has come since.
@@ -60,15 +62,16 @@ func (it *item) supersede() {
 	}
 }
 
-// queue holds the paths to reconcile, each once, with everything that was seen of it. Equal paths merge. One worker at
-// a time has a path.
+// queue holds the paths to handle, each once, with everything that was seen of it: a mailbox for each stream. Equal
+// paths merge. One worker at a time has a path.
 type queue struct {
 	mu  sync.Mutex
 	max int
 	// items is nil once ended is closed.
 	items map[string]*item
 	ended chan struct{}
-	// urgent is the lane of paths that callers wait for. So a backfill of thousands of streams does not delay a write.
+	// urgent is the lane of writes, and of paths that callers wait for. So a backfill of thousands of streams does not
+	// delay a write.
 	urgent, other lane
 }
 
@@ -165,10 +168,8 @@ func (q *queue) do(ctx context.Context, path string, e Evidence) error {
 	}
 }
 
-// written returns the paths that wait with the tail of a write.
+// written returns the paths that wait with the tail of a write. q.mu is held.
 func (q *queue) written() (paths []string) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
 	for path, it := range q.items {
 		if it.evidence.Tail != "" {
 			paths = append(paths, path)
@@ -254,10 +255,12 @@ func (q *queue) len() int {
 	return len(q.items)
 }
 
-// close ends the wait of all callers.
-func (q *queue) close() {
+// close ends the wait of all callers, and accepts nothing more. It returns what written does.
+func (q *queue) close() []string {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	paths := q.written()
 	close(q.ended)
 	q.items, q.urgent.items, q.other.items = nil, nil, nil
+	return paths
 }

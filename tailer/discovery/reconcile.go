@@ -23,10 +23,13 @@ const lookMin = time.Minute
 // changedDelay is how long the next try waits after the record has changed.
 const changedDelay = 5 * time.Millisecond
 
-// tick reconciles one path and decides when the next try is due.
+// tick handles what was seen of one path, and decides when the next try is due.
 func (d *Discovery) tick(ctx context.Context, it *item) {
 	e, waiters := d.queue.take(it)
-	again, err := d.reconcile(ctx, it, e)
+	again, done, err := d.written(ctx, it, &e)
+	if !done {
+		again, err = d.reconcile(ctx, it, &e)
+	}
 	if errors.Is(err, errChanged) {
 		// Callers that wait for this try wait for the next one.
 		d.queue.done(it, changedDelay, e, waiters...)
@@ -36,12 +39,14 @@ func (d *Discovery) tick(ctx context.Context, it *item) {
 		it.failures.Min, it.failures.Max = d.cfg.RetryMin, d.cfg.RetryMax
 		again = upstream.Jitter(it.failures.Next())
 		if ctx.Err() == nil && e.Tail != "" {
-			d.unlinked.Log(d.log, time.Now()).Warn("a stream could not be linked; it is tried again",
+			d.unhandled.Log(d.log, time.Now()).Warn("a write to a stream could not be handled; it is tried again",
 				zap.String("stream", it.path), zap.Error(err))
 		}
 	} else {
 		it.failures.Reset()
-		e.Await, e.Tail, e.First, e.Made, e.Stray = 0, "", time.Time{}, false, false // it is on record
+		if !done {
+			e.Await, e.Tail, e.First, e.Made, e.Stray = 0, "", time.Time{}, false, false // it is on record
+		}
 	}
 	for _, w := range waiters {
 		w <- err
@@ -49,9 +54,35 @@ func (d *Discovery) tick(ctx context.Context, it *item) {
 	d.queue.done(it, again, e)
 }
 
+// written handles writes to a linked stream: it has the store told the tail. If the stream has no subscription, a later
+// one begins at the tail on record. So the tail of many writes is put on record TailEvery after the first. done is
+// false if the stream must be reconciled, for that or because it is not linked.
+func (d *Discovery) written(ctx context.Context, it *item, e *Evidence) (again time.Duration, done bool, err error) {
+	subscribed, current := d.current(it.path, *e)
+	if !e.write || !current {
+		return 0, false, nil
+	}
+	seen := e.Seen
+	seen.Path, seen.Tail = it.path, e.Tail
+	linked, err := d.watcher.Tell(ctx, seen, subscribed, false)
+	switch {
+	case err != nil, subscribed && linked:
+		return 0, true, err
+	case subscribed:
+		// Another replica forgot the stream, the store lost its latest changes, or no consumer is left.
+		e.confirm, e.known = true, true
+		return 0, false, nil
+	case it.record.IsZero():
+		it.record = time.Now().Add(d.cfg.TailEvery)
+	}
+	again = time.Until(it.record)
+	return again, again > 0, nil
+}
+
 // reconcile makes the record and the consumers of a stream agree with upstream and with the matching subscriptions. It
 // returns the time until the next look. That is 0 if nothing is left to do, or if an error asks for another try soon.
-func (d *Discovery) reconcile(ctx context.Context, it *item, e Evidence) (again time.Duration, err error) {
+func (d *Discovery) reconcile(ctx context.Context, it *item, e *Evidence) (again time.Duration, err error) {
+	it.record, e.write = time.Time{}, false
 	path, asked := it.path, d.memory.asks(it.path)
 	s, err := d.store.Stream(ctx, path)
 	if err == nil && e.Made {
@@ -84,7 +115,7 @@ func (d *Discovery) reconcile(ctx context.Context, it *item, e Evidence) (again 
 		case err != nil:
 			return 0, err
 		case !info.Exists:
-			return d.absent(ctx, it, s, e, info.Gone())
+			return d.absent(ctx, it, s, *e, info.Gone())
 		}
 		tail = info.Tail
 	}
@@ -132,7 +163,11 @@ func (d *Discovery) reconcile(ctx context.Context, it *item, e Evidence) (again 
 	}
 	d.memory.put(reply.Stream, asked)
 	it.waits.Reset()
-	return 0, nil
+	if e.Tail != "" {
+		*e = Evidence{Tail: tail, First: reply.Stream.First, Seen: e.Seen, write: true} // if Tell fails, that is left
+		_, err = d.watcher.Tell(ctx, seen, len(subs) > 0, true)
+	}
+	return 0, err
 }
 
 // lookAfter returns how long a stream on record can go without a look at whether it still exists. No replica watches a

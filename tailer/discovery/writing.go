@@ -204,7 +204,18 @@ func (d *Discovery) Written(w fsm.Write, tail fsm.Offset, created bool) {
 			seen.Made = false
 		}
 	}
-	d.watcher.ReportWrite(w.Path, seen)
+	seen.write, seen.urgent = true, true
+	if !d.queue.add(w.Path, seen, time.Now()) {
+		d.leave(w.Path)
+	}
+}
+
+// leave leaves streams that were written to to the owners of their partitions. If such a stream has a watch, the watch
+// sees the write by itself. If it was unknown, it was put on record before its write went upstream.
+func (d *Discovery) leave(paths ...string) {
+	for _, path := range paths {
+		d.store.Hint(fsm.Hint{Kind: fsm.HintLook, Path: path})
+	}
 }
 
 // replaceBefore removes the earlier stream after a write has made one of its name.
@@ -222,14 +233,9 @@ func (d *Discovery) Refused(w fsm.Write) {
 	if w.Kept {
 		d.writing.end(w.Path)
 	}
-	if _, current := d.Current(w.Path, Evidence{First: w.First}); w.Kept || !current {
+	if _, current := d.current(w.Path, Evidence{First: w.First}); w.Kept || !current {
 		d.Enqueue(w.Path, Evidence{First: w.First, confirm: true})
 	}
-}
-
-// Unsubscribed handles the tail of a write to a stream without consumers. A later subscription begins there.
-func (d *Discovery) Unsubscribed(path string, e Evidence) {
-	d.queue.add(path, e, time.Now().Add(d.cfg.TailEvery))
 }
 
 // renewWrites keeps streams awaited as long as writes to them are on their way.
