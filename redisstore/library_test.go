@@ -34,8 +34,8 @@ func TestOffsetsAreComparedByteByByte(t *testing.T) {
 	}
 	for _, a := range offsets {
 		for _, b := range offsets {
-			got, err := after.Run(t.Context(), client, []string{"rv:{0}:", "rv:{0}:~"}, 1, 1, 1, 1, 1, "", "", 0, a, b,
-				0, 0).Bool()
+			got, err := after.Run(t.Context(), client, []string{"rv:{0}:", "rv:{0}:~"}, "1 1 1 1 1 0 ", "", 0, 0, a, b).
+				Bool()
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -72,7 +72,7 @@ func TestTheLuaIsClean(t *testing.T) {
 
 // TestACallBeginsAnew holds that begin_call sets what calls change: a server with functions keeps it.
 func TestACallBeginsAnew(t *testing.T) {
-	lasts := []string{"last_a, last_b, last", "profiles, profiles_read", "run_id"}
+	lasts := []string{"last_a, last_b, last", "last_settings, last_now", "profiles, profiles_read", "run_id"}
 	text := Library()
 	_, begins, _ := strings.Cut(text, "\nlocal function begin_call(")
 	begins, _, _ = strings.Cut(begins, "\nend\n")

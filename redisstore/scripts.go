@@ -5,7 +5,9 @@ import (
 	"crypto/rand"
 	"embed"
 	"encoding/hex"
+	"fmt"
 	mrand "math/rand/v2"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -224,7 +226,7 @@ func (s *Store) call(ctx context.Context, sc *script, keys []string, args ...any
 }
 
 // commonArguments is how many arguments every script of a partition has besides its own.
-const commonArguments = 10
+const commonArguments = 4
 
 // remember takes the partition's watermark off a script's reply and keeps it.
 func (s *Store) remember(partition int, r *reply) *reply {
@@ -244,21 +246,31 @@ func raise(n *atomic.Int64, to int64) {
 	}
 }
 
-// arguments returns all arguments of a partition's script: its own, between the common ones (lua/library/call.lua).
+// arguments returns all arguments of a partition's script: the common ones (lua/library/call.lua), then its own.
 func (s *Store) arguments(partition int, own ...any) []any {
-	d, t := s.draw(), s.opts.Timing
-	if s.opts.Embedded && d.Incarnation == "" {
-		d.Incarnation = Embedded // it has no run_id, and loses either nothing or everything
-	}
-	if d.Incarnation == "" && s.isLasting() {
-		d.Incarnation = "?"
+	d := s.draw()
+	if d.Incarnation == "" {
+		d.Incarnation = s.incarnation()
 	}
 	args := make([]any, 0, commonArguments+len(own))
-	args = append(args,
-		d.millis(), t.Waking.Milliseconds(), t.Liveness.Milliseconds(), t.GoneGrace.Milliseconds(),
-		t.GCAfter.Milliseconds(), d.Incarnation, d.Nonce, uint32(d.Jitter),
-	)
-	return append(append(args, own...), flag(s.opts.Untraced), s.seen[partition].Load())
+	args = append(args, s.settings(d), d.Nonce, uint32(d.Jitter), s.seen[partition].Load())
+	return append(args, own...)
+}
+
+// incarnation is what a script gets in place of the server's incarnation, which the server itself tells.
+func (s *Store) incarnation() string {
+	switch {
+	case s.opts.Embedded:
+		return Embedded // it has no run_id, and loses either nothing or everything
+	case s.isLasting():
+		return "?"
+	}
+	return ""
+}
+
+// settings are the first argument of each script.
+func (s *Store) settings(d Draw) string {
+	return strconv.FormatInt(d.millis(), 10) + " " + s.fixed + d.Incarnation
 }
 
 // millis returns the time to act at, as scripts take it.
@@ -267,6 +279,13 @@ func (d Draw) millis() int64 {
 		return -1
 	}
 	return d.Now.UnixMilli()
+}
+
+// fixedSettings are what does not change of the settings, with a space behind it.
+func fixedSettings(opts Options) string {
+	t := opts.Timing
+	return fmt.Sprintf("%d %d %d %d %d ", t.Waking.Milliseconds(), t.Liveness.Milliseconds(),
+		t.GoneGrace.Milliseconds(), t.GCAfter.Milliseconds(), flag(opts.Untraced))
 }
 
 // pipeline sends n calls of a script in one round trip. Its parameter call returns the keys and arguments of each. A

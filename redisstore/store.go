@@ -114,6 +114,8 @@ type Store struct {
 	// clearNow asks Run to remove what deleted subscriptions have left.
 	clearNow bell.Bell
 
+	// fixed are the settings that each script gets (fixedSettings).
+	fixed string
 	// seen are the highest watermarks of the partitions that scripts have returned (lua/library/fence.lua).
 	seen []atomic.Int64
 	// versionSeen is the highest version of the list of subscriptions that was read.
@@ -148,7 +150,7 @@ func New(rdb redis.UniversalClient, opts Options) *Store {
 	client := &scriptClient{rdb: rdb, log: opts.Logger, limits: opts.limits}
 	client.refused.Store(opts.Embedded)
 	s := &Store{
-		rdb: rdb, scripts: client, sharing: newSharing(client), opts: opts,
+		rdb: rdb, scripts: client, sharing: newSharing(client), opts: opts, fixed: fixedSettings(opts),
 		draw: opts.Draw, catalog: cache.NewCatalog(),
 		keys: keys{partitions: opts.Partitions}, refreshing: make(chan struct{}, 1), refreshNow: bell.New(),
 		endpoints: cache.NewEndpoints(), lookNow: bell.New(),

@@ -1,5 +1,5 @@
 -- An attempt was answered 2xx without "done".
--- ARGV[9] consumer  ARGV[10] epoch  ARGV[11] wake id.
+-- ARGV[5] consumer  ARGV[6] epoch  ARGV[7] wake id.
 -- Returns the outcome. O(1).
 local c = current(record, ARGV[A], ARGV[A + 1], ARGV[A + 2])
 if c then

@@ -1,7 +1,7 @@
 -- Takes in that an event lies in its stream, so that it is delivered from now on.
--- ARGV[9] id of the event  ARGV[10] the event as JSON, without its payload  ARGV[11] its fsm.OutboxPlace.
--- ARGV[12] its provider  ARGV[13] its Retention, ms  ARGV[14] its DeliverAt, 0 for none  ARGV[15] its stream.
--- ARGV[16] the consumer.
+-- ARGV[5] id of the event  ARGV[6] the event as JSON, without its payload  ARGV[7] its fsm.OutboxPlace.
+-- ARGV[8] its provider  ARGV[9] its Retention, ms  ARGV[10] its DeliverAt, 0 for none  ARGV[11] its stream.
+-- ARGV[12] the consumer.
 -- Returns 1, 0 if the event is kept already: it stays as it is, or -1 if its stream is being removed. O(log n).
 local id, stream, consumer = ARGV[A], ARGV[A + 6], ARGV[A + 7]
 forget_expired(id)

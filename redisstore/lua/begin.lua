@@ -1,5 +1,5 @@
 -- Hands out an attempt that was parked, or was handed out and not begun: a slot is free for it.
--- ARGV[9] consumer  ARGV[10] epoch  ARGV[11] wake id  ARGV[12] handed  ARGV[13] attempt  ARGV[14] name of the caller.
+-- ARGV[5] consumer  ARGV[6] epoch  ARGV[7] wake id  ARGV[8] handed  ARGV[9] attempt  ARGV[10] name of the caller.
 -- Returns the outcome. It has the attempt's wake, unless nothing is left to deliver or the attempt is another caller's.
 -- The same call again returns the same attempt. O(links of the consumer).
 local c = load(ARGV[A])

@@ -1,5 +1,5 @@
 -- A stream of events is about to be removed from the stream server (spec.MayRemove): no event in it is new from now on.
--- ARGV[9] the stream  ARGV[10] its consumer  ARGV[11] its tail, "" if the server does not have it.
+-- ARGV[5] the stream  ARGV[6] its consumer  ARGV[7] its tail, "" if the server does not have it.
 -- Returns 1, or 0 if it stays. O(log n).
 local stream, tail, kept = ARGV[A], ARGV[A + 2], tonumber(redis.call('ZSCORE', P .. 'event_streams', ARGV[A]) or '1')
 local c = record(ARGV[A + 1])

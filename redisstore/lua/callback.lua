@@ -1,7 +1,7 @@
 -- Judges a callback and, if nothing is wrong with it, processes it: claim, acks, subscribe, unsubscribe, done.
--- ARGV[9] consumer  ARGV[10] generation  ARGV[11] epoch  ARGV[12] the token's epoch.
--- ARGV[13] 1 if the token has expired  ARGV[14] wake id or ""  ARGV[15] 1 if done.
--- ARGV[16] the most streams a consumer may have.
+-- ARGV[5] consumer  ARGV[6] generation  ARGV[7] epoch  ARGV[8] the token's epoch.
+-- ARGV[9] 1 if the token has expired  ARGV[10] wake id or ""  ARGV[11] 1 if done.
+-- ARGV[12] the most streams a consumer may have.
 -- Then follow four lists, each a count and its items: tails (path, tail), acks (path, offset), subscribe (path, from),
 -- unsubscribe (path).
 -- Returns { code, path, streams, outcome, wake id }. The code is "" if the callback succeeded. The path is the stream

@@ -1,4 +1,4 @@
--- Cancels an event (spec.CancelEvent). ARGV[9] id of the event.
+-- Cancels an event (spec.CancelEvent). ARGV[5] id of the event.
 -- Returns 1 if it is cancelled, otherwise 0. O(log n).
 local id = ARGV[A]
 forget_expired(id)

@@ -1,5 +1,5 @@
 -- Empties the replay queue of a consumer, and ends the replay that is under way.
--- ARGV[9] consumer.
+-- ARGV[5] consumer.
 -- Returns { how much was in the queue, outcome }. O(1): a background thread of Redis frees the queue.
 local c, n = load(ARGV[A]), 0
 if c then

@@ -1,5 +1,5 @@
 -- Counts a partition's consumers by state, for the metrics.
--- ARGV[9…] subscription, generation, … of the consumers to count.
+-- ARGV[5…] subscription, generation, … of the consumers to count.
 -- Returns { waiting, aside, retired, live, given up, all, known, waited, dead, quarantined, overdue }. `known` counts
 -- the streams on record, `dead` the dead letters. `waited` is how long the oldest consumer in waiting has waited, in
 -- ms, 0 if there is none. `overdue` is how long ago the oldest deadline passed, in ms, 0 if none has. O(subscriptions).

@@ -1,6 +1,6 @@
 -- Counts events by their present status. Those that are not over are counted one by one, in batches: call again with the
 -- place that it returns, until it is "", and add up.
--- ARGV[9] the fsm.OutboxPlace behind which it counts, "" for all  ARGV[10] how many at most.
+-- ARGV[5] the fsm.OutboxPlace behind which it counts, "" for all  ARGV[6] how many at most.
 -- Returns { place of the last one that was counted or "" at the end, since when the oldest waits or 0, ms, pending, delivering,
 -- retrying, delivered, dead, cancelled }. O(events counted, and expired).
 local open = P .. 'events:open'

@@ -1,4 +1,4 @@
--- Returns what became of events in some hours. ARGV[9] first hour since 1970  ARGV[10] last hour.
+-- Returns what became of events in some hours. ARGV[5] first hour since 1970  ARGV[6] last hour.
 -- Returns { hour, { what and provider, how many, … }, … }. O(hours and numbers).
 local found = {}
 for hour = tonumber(ARGV[A]), tonumber(ARGV[A + 1]) do

@@ -1,5 +1,5 @@
 -- Counts dead letters.
--- ARGV[9] 1 to count those of each subscription, 0 for those of some  ARGV[10…] these subscriptions.
+-- ARGV[5] 1 to count those of each subscription, 0 for those of some  ARGV[6…] these subscriptions.
 -- Returns { number of the last letter, 0 for none, how many there are, { subscription, how many it has, … } }. Only
 -- subscriptions that have letters are in the list. O(subscriptions that are asked for), or O(those that have letters).
 local of = {}

@@ -1,9 +1,9 @@
 -- Takes in that a stream is gone. It goes off the record and its own consumers are removed. Consumers that subscribed
 -- to it start over if it is made anew. Batches: call again with the returned cursor until it is "0".
--- ARGV[9] path  ARGV[10] first of the record that is gone, in microseconds, or "" for any record.
--- ARGV[11] 1 if there may be another stream of that name now; the script then awaits it.
--- ARGV[12] 1 if the registry stream will report the deletion, too.
--- ARGV[13] 1 to await the other stream for the grace (fsm.Deletion)  ARGV[14] cursor.
+-- ARGV[5] path  ARGV[6] first of the record that is gone, in microseconds, or "" for any record.
+-- ARGV[7] 1 if there may be another stream of that name now; the script then awaits it.
+-- ARGV[8] 1 if the registry stream will report the deletion, too.
+-- ARGV[9] 1 to await the other stream for the grace (fsm.Deletion)  ARGV[10] cursor.
 -- Returns { next cursor, outcome }. Nothing happens if there is another record now.
 -- O(batch + links that one script may read).
 local path, of, cursor = ARGV[A], ARGV[A + 1], ARGV[A + 5]

@@ -1,10 +1,10 @@
 -- Takes in that the events of an attempt were delivered, or are dead. The consumer goes on behind them.
--- ARGV[9] consumer  ARGV[10] epoch  ARGV[11] wake id  ARGV[12] path  ARGV[13] the position behind the last event.
--- ARGV[14] how far the stream goes, as reading has shown  ARGV[15] the profile from now on.
--- ARGV[16] fsm.Delivered.Within  ARGV[17] the dead letter that the events leave, "" if they were delivered.
--- ARGV[18] if nothing was sent, how often the wake was handed out; otherwise "". Such a report counts only if this
+-- ARGV[5] consumer  ARGV[6] epoch  ARGV[7] wake id  ARGV[8] path  ARGV[9] the position behind the last event.
+-- ARGV[10] how far the stream goes, as reading has shown  ARGV[11] the profile from now on.
+-- ARGV[12] fsm.Delivered.Within  ARGV[13] the dead letter that the events leave, "" if they were delivered.
+-- ARGV[14] if nothing was sent, how often the wake was handed out; otherwise "". Such a report counts only if this
 -- attempt is out (fsm.Delivered.Unsent).
--- ARGV[19] the event that was handed over, "" if it is none  ARGV[20] why it is dead  ARGV[21] the status of the answer, 0
+-- ARGV[15] the event that was handed over, "" if it is none  ARGV[16] why it is dead  ARGV[17] the status of the answer, 0
 -- without one.
 -- Returns the outcome. O(links of the consumer).
 local c = current(load, ARGV[A], ARGV[A + 1], ARGV[A + 2])

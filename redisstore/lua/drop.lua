@@ -1,6 +1,6 @@
 -- Removes some consumers of a deleted subscription (mark_deleted.lua), and then some of its dead letters. Call again
 -- until nothing is left.
--- ARGV[9] subscription  ARGV[10] generation.
+-- ARGV[5] subscription  ARGV[6] generation.
 -- Returns { how much is left, outcome }. O(links that one script may read).
 local LETTERS_DROPPED = 50
 local sub, gen = ARGV[A], ARGV[A + 1]

@@ -1,6 +1,6 @@
 -- Drops dead letters and their replays, the latest ones first. So no replay begins of a letter that goes next.
--- ARGV[9] subscription, "" for all  ARGV[10] consumer, "" for all  ARGV[11] first number  ARGV[12] last number.
--- ARGV[13] how many letters it looks at, at most.
+-- ARGV[5] subscription, "" for all  ARGV[6] consumer, "" for all  ARGV[7] first number  ARGV[8] last number.
+-- ARGV[9] how many letters it looks at, at most.
 -- Returns { dropped, 0, looked at, last, outcome }. `last` is the number of the last letter that it looked at, 0 for
 -- none. O(letters looked at).
 local dropped, sub, id = 0, ARGV[A], ARGV[A + 1]

@@ -1,5 +1,5 @@
 -- Acts on deadlines that have passed.
--- ARGV[9] how many consumers at most  ARGV[10] fsm.Timing.Open, ms.
+-- ARGV[5] how many consumers at most  ARGV[6] fsm.Timing.Open, ms.
 -- Returns { how many were acted on, outcome, 1 if it stopped early because it had read many links }. The same call
 -- again returns the same attempts. O(log n + consumers due + links that one script may read).
 local acted, stopped = 0, 0

@@ -1,9 +1,9 @@
 -- Books a failed delivery attempt. The events that it has brought may step aside.
--- ARGV[9] consumer  ARGV[10] epoch  ARGV[11] wake id  ARGV[12] handed  ARGV[13] the least wait asked for, ms.
--- ARGV[14] 1 if the endpoint answered 410  ARGV[15] why it failed, in a few words  ARGV[16] the profile from now on.
--- ARGV[17] how many events, or bytes, the attempt has brought  ARGV[18] the position behind the last of them.
--- ARGV[19] fsm.Delivered.Within  ARGV[20] how far the stream goes, as reading has shown; "" if nothing can step aside.
--- ARGV[21] the event that was handed over, "" if it is none  ARGV[22] the status of the answer, 0 without one.
+-- ARGV[5] consumer  ARGV[6] epoch  ARGV[7] wake id  ARGV[8] handed  ARGV[9] the least wait asked for, ms.
+-- ARGV[10] 1 if the endpoint answered 410  ARGV[11] why it failed, in a few words  ARGV[12] the profile from now on.
+-- ARGV[13] how many events, or bytes, the attempt has brought  ARGV[14] the position behind the last of them.
+-- ARGV[15] fsm.Delivered.Within  ARGV[16] how far the stream goes, as reading has shown; "" if nothing can step aside.
+-- ARGV[17] the event that was handed over, "" if it is none  ARGV[18] the status of the answer, 0 without one.
 -- Returns the outcome. Nothing happens unless this attempt is out. O(1), or O(links) if the consumer is given up or
 -- events step aside.
 local c = current(load, ARGV[A], ARGV[A + 1], ARGV[A + 2])

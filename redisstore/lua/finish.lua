@@ -1,6 +1,6 @@
 -- An attempt was answered 2xx with "done". Acks up to the tails that the attempt was sent with, and no more. A tail
 -- beyond the noted one is of a stream that was deleted since.
--- ARGV[9] consumer  ARGV[10] epoch  ARGV[11] wake id  ARGV[12] n  then n times path, tail.
+-- ARGV[5] consumer  ARGV[6] epoch  ARGV[7] wake id  ARGV[8] n  then n times path, tail.
 -- Returns the outcome. O(links of the consumer).
 local c = current(load, ARGV[A], ARGV[A + 1], ARGV[A + 2])
 if not c then

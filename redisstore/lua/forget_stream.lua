@@ -1,6 +1,6 @@
 -- Takes a stream that upstream does not have off the record.
--- ARGV[9] path  ARGV[10] the stamp that was read before upstream was asked.
--- ARGV[11] 1 to do it although consumers with other primary streams read the stream.
+-- ARGV[5] path  ARGV[6] the stamp that was read before upstream was asked.
+-- ARGV[7] 1 to do it although consumers with other primary streams read the stream.
 -- Returns 1 if it was taken off. Returns 0 if the record has changed since, is awaited for longer, or the partition has
 -- consumers of the stream. O(1).
 local path, stamp = ARGV[A], tonumber(ARGV[A + 1])

@@ -1,6 +1,6 @@
 -- Hides the consumers whose primary stream is gone, as upstream says, until the stream is observed again. Removes
 -- consumers whose stream has been gone for the grace. Batches: call again with the returned cursor until it is "0".
--- ARGV[9] path  ARGV[10] what is known: 0 missing once, 1 missing anew, 2 missing still (fsm.Absence)  ARGV[11] cursor.
+-- ARGV[5] path  ARGV[6] what is known: 0 missing once, 1 missing anew, 2 missing still (fsm.Absence)  ARGV[7] cursor.
 -- Returns { next cursor, outcome }. O(batch + links that one script may read).
 local path, absence = ARGV[A], ARGV[A + 1]
 local next_cursor = visit(P .. 'w:' .. path, ARGV[A + 2], function(id)

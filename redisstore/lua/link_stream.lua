@@ -1,8 +1,8 @@
 -- Links a stream to subscriptions. With the last batch of them, it also moves the stream's record.
--- ARGV[9] path  ARGV[10] the stamp that was read before the tail was asked for  ARGV[11] the tail.
--- ARGV[12] version of the list of subscriptions, read after that.
--- ARGV[13] how long until the record is due for a look, ms  ARGV[14] 1 if no other batch follows.
--- ARGV[15] the number that code 3 has returned, "" at first  ARGV[16] n  then n times subscription, generation,
+-- ARGV[5] path  ARGV[6] the stamp that was read before the tail was asked for  ARGV[7] the tail.
+-- ARGV[8] version of the list of subscriptions, read after that.
+-- ARGV[9] how long until the record is due for a look, ms  ARGV[10] 1 if no other batch follows.
+-- ARGV[11] the number that code 3 has returned, "" at first  ARGV[12] n  then n times subscription, generation,
 -- consumer, acked, profile.
 -- Returns { code, record, outcome, number }.
 -- Code 1: done. The number is how many consumers were created.

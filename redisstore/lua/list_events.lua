@@ -1,6 +1,6 @@
 -- Lists events that were handed over, the latest first.
--- ARGV[9] the fsm.OutboxPlace that they stand before, "" for the end  ARGV[10] since when they were handed over, as such a
--- place begins  ARGV[11] how many at most of each list  ARGV[12…] names of lists.
+-- ARGV[5] the fsm.OutboxPlace that they stand before, "" for the end  ARGV[6] since when they were handed over, as such a
+-- place begins  ARGV[7] how many at most of each list  ARGV[8…] names of lists.
 -- Returns the places in each list { place, … }. O(lists × (log n + places)).
 local most, found = ARGV[A] == '' and '+' or '(' .. ARGV[A], {}
 for i = A + 3, #ARGV do

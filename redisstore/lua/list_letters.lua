@@ -1,5 +1,5 @@
 -- Lists dead letters, in the order in which they came.
--- ARGV[9] subscription, "" for all  ARGV[10] first number  ARGV[11] last number  ARGV[12] how many at most.
+-- ARGV[5] subscription, "" for all  ARGV[6] first number  ARGV[7] last number  ARGV[8] how many at most.
 -- Returns { number, what is kept of that letter, … }. O(letters returned).
 local list = {}
 in_chunks(letters_of(ARGV[A], ARGV[A + 1], ARGV[A + 2], ARGV[A + 3]), function(...)

@@ -1,8 +1,8 @@
 -- Finds the consumer of a subscription whose next attempt has waited longest. Only consumers count that began to wait
 -- after a given time. A consumer whose wake never failed comes before one whose wake failed. It looks at a number of
 -- consumers of any subscription, and at as many asides. In each list, it looks at no more than FEW of the subscription.
--- ARGV[9] subscription  ARGV[10] generation  ARGV[11] that time, ms  ARGV[12] how many to look at.
--- ARGV[13] how many to pass over first.
+-- ARGV[5] subscription  ARGV[6] generation  ARGV[7] that time, ms  ARGV[8] how many to look at.
+-- ARGV[9] how many to pass over first.
 -- Returns { since, consumer, primary, epoch, wake id, failed, more }. `since` is since when it waits, in ms. `failed`
 -- is 1 if its wake has failed. `more` is 1 if there are more consumers to look at. The consumer is "" if there is none.
 -- O(consumers that are looked at).

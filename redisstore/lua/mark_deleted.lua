@@ -2,7 +2,7 @@
 -- and its dead letters are marked for removal (drop.lua). From now on, no script makes a consumer of it: links by an
 -- older list ask first (link_stream.lua). If it has neither, the partition keeps only one version for all deleted
 -- subscriptions.
--- ARGV[9] subscription  ARGV[10] generation  ARGV[11] a version of the list of subscriptions that no longer has it.
+-- ARGV[5] subscription  ARGV[6] generation  ARGV[7] a version of the list of subscriptions that no longer has it.
 -- Returns how many consumers and dead letters are left. O(1).
 local sub, gen, version = ARGV[A], ARGV[A + 1], ARGV[A + 2]
 touched = true

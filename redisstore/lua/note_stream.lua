@@ -1,8 +1,8 @@
 -- Puts a stream on record, or awaits an awaited stream for longer.
--- ARGV[9] path  ARGV[10] the stamp that was read before the tail was asked for, or "" if nothing was asked.
--- ARGV[11] the tail that upstream showed, or "" if the stream is only awaited.
--- ARGV[12] where existing subscriptions begin  ARGV[13] how long until the record is due for a look, ms.
--- ARGV[14] a version of the list of subscriptions. To subscriptions up to it, what is in the stream may be news.
+-- ARGV[5] path  ARGV[6] the stamp that was read before the tail was asked for, or "" if nothing was asked.
+-- ARGV[7] the tail that upstream showed, or "" if the stream is only awaited.
+-- ARGV[8] where existing subscriptions begin  ARGV[9] how long until the record is due for a look, ms.
+-- ARGV[10] a version of the list of subscriptions. To subscriptions up to it, what is in the stream may be news.
 -- Returns { code, record }. Code 1: it is on record now. Code 0: nothing was changed. Either a record is there although
 -- a tail was shown, or upstream was asked before the stamp moved. O(1).
 local path, stamp, tail, begin, span = ARGV[A], ARGV[A + 1], ARGV[A + 2], ARGV[A + 3], tonumber(ARGV[A + 4])

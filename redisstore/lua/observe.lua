@@ -1,7 +1,7 @@
 -- Notes that a stream's tail is at least this. Shows consumers that were hidden because it was gone. Wakes idle
 -- consumers that have work on it now, and consumers that were given up if the work is new. Batches: call again with the
 -- returned cursor until it is "0".
--- ARGV[9] path  ARGV[10] tail  ARGV[11] 1 if the stream is closed there  ARGV[12] cursor.
+-- ARGV[5] path  ARGV[6] tail  ARGV[7] 1 if the stream is closed there  ARGV[8] cursor.
 -- Returns { watched 0|1, busy 0|1, tail noted, 1 if the stream was seen closed there, next cursor, outcome }.
 -- O(batch + links that one script may read).
 local path, tail, cursor = ARGV[A], ARGV[A + 1], ARGV[A + 3]

@@ -1,5 +1,5 @@
 -- Returns what is kept of some events, and the consumers that bring them.
--- ARGV[9] a stream that an event is about to be handed over to, or ""  ARGV[10…] ids of the events.
+-- ARGV[5] a stream that an event is about to be handed over to, or ""  ARGV[6…] ids of the events.
 -- Returns { of that stream: how many events of its partition are not over, how many are dead, 1 if it is being removed; of each
 -- event: nothing if there is none, otherwise { event as JSON, stream, status, attempts, consumer, place, last, delivered, error,
 -- code, attempts a line each, until when it is delayed in ms or 0, when it expires in ms or 0, and of the consumer: state, sent,

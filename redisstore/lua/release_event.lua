@@ -1,4 +1,4 @@
--- Takes in that the time of a delayed event has come (spec.ReleaseEvent). ARGV[9] id of the event  ARGV[10] why its payload
+-- Takes in that the time of a delayed event has come (spec.ReleaseEvent). ARGV[5] id of the event  ARGV[6] why its payload
 -- is lost, "" if it is not: then the event lies in its stream again.
 -- Returns 1 if the event was delayed, otherwise 0. O(log n).
 local id, lost = ARGV[A], ARGV[A + 1]

@@ -1,6 +1,6 @@
 -- Makes the attempts due at once that wait for their endpoint, which is up again, or for a consent, which has come
 -- (spec.ReleaseHeld). Batches: call again with the returned cursor until it is "0".
--- ARGV[9] subscription  ARGV[10] generation  ARGV[11] the reason that has ended  ARGV[12] cursor.
+-- ARGV[5] subscription  ARGV[6] generation  ARGV[7] the reason that has ended  ARGV[8] cursor.
 -- Returns { next cursor, outcome }. O(batch).
 local next_cursor = visit(P .. 'b:' .. ARGV[A] .. ':' .. ARGV[A + 1], ARGV[A + 3], function(id)
   local c = record(id)

@@ -1,7 +1,7 @@
 -- Queues dead letters for replay, the first ones first, unless they are in the queue already. If a letter was left by a
 -- consumer that was given up, that consumer goes on instead.
--- ARGV[9] subscription, "" for all  ARGV[10] consumer, "" for all  ARGV[11] first number  ARGV[12] last number.
--- ARGV[13] how many letters it looks at, at most.
+-- ARGV[5] subscription, "" for all  ARGV[6] consumer, "" for all  ARGV[7] first number  ARGV[8] last number.
+-- ARGV[9] how many letters it looks at, at most.
 -- Returns { queued, refused, looked at, last, outcome }. `last` is the number of the last letter that it looked at, 0
 -- for none. O(letters looked at + links that one script may read).
 local queued, refused, looked, last = 0, 0, 0, 0

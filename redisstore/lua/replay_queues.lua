@@ -1,6 +1,6 @@
 -- Lists the consumers that have something to replay, by id.
--- ARGV[9] subscription, "" for all  ARGV[10] the id behind which the list begins, "" for its beginning.
--- ARGV[11] how many at most.
+-- ARGV[5] subscription, "" for all  ARGV[6] the id behind which the list begins, "" for its beginning.
+-- ARGV[7] how many at most.
 -- Returns a list of { consumer, subscription, stream, waiting, done, number, span, at, to, attempt, failing, error }
 -- (fsm.ReplayQueue). `number` and the items behind it are of the replay under way, and are 0 or "" if there is none.
 -- `span` is 1 if it replays a span. `failing` is since when it fails, in ms. O(consumers returned).

@@ -1,5 +1,5 @@
 -- Queues a span of a consumer's stream for replay, unless the span is in the queue already.
--- ARGV[9] consumer  ARGV[10] the epoch that it was born with  ARGV[11] from  ARGV[12] to (fsm.ReplaySpan).
+-- ARGV[5] consumer  ARGV[6] the epoch that it was born with  ARGV[7] from  ARGV[8] to (fsm.ReplaySpan).
 -- Returns { number of the replay, outcome }. The number is 0 if the consumer is gone or another one, and -1 if it has
 -- too many spans. O(MAX_REPLAY_SPANS).
 local c, span = load(ARGV[A]), ARGV[A + 2] .. ',' .. ARGV[A + 3]

@@ -1,7 +1,7 @@
 -- A stream was made anew under an old name: what it shows belies the end that was noted (fsm.Noted). Its own consumers
 -- are replaced by new ones. Consumers that subscribed to it start over. Batches: call again with the returned cursor
 -- until it is "0".
--- ARGV[9] path  ARGV[10] the tail noted that was compared  ARGV[11] the new tail  ARGV[12] cursor.
+-- ARGV[5] path  ARGV[6] the tail noted that was compared  ARGV[7] the new tail  ARGV[8] cursor.
 -- Returns { next cursor, outcome }. Nothing happens if the tail noted is another one now.
 -- O(batch + links that one script may read).
 local path, was, tail, cursor = ARGV[A], ARGV[A + 1], ARGV[A + 2], ARGV[A + 3]

@@ -1,6 +1,6 @@
 -- Makes the next attempts of a subscription's consumers due at once (spec.Retry). Batches: call again with the
 -- returned cursor until it is "0".
--- ARGV[9] subscription  ARGV[10] generation  ARGV[11] cursor.
+-- ARGV[5] subscription  ARGV[6] generation  ARGV[7] cursor.
 -- Returns { next cursor, how many attempts have waited }. O(batch).
 local retried = 0
 local next_cursor = visit(P .. 'b:' .. ARGV[A] .. ':' .. ARGV[A + 1], ARGV[A + 2], function(id)

@@ -1,5 +1,5 @@
 -- Has a consumer read a stream again, from an offset that lies before what is acked (spec.Rewind).
--- ARGV[9] consumer  ARGV[10] generation  ARGV[11] path  ARGV[12] offset.
+-- ARGV[5] consumer  ARGV[6] generation  ARGV[7] path  ARGV[8] offset.
 -- Returns { what was done, what was acked before, outcome }. What was done is
 --    1  the consumer is rewound
 --    0  it has no such stream, or the offset does not lie before what is acked

@@ -1,5 +1,5 @@
 -- Goes through the consumers of a subscription. Batches: call again with the returned cursor until it is "0".
--- ARGV[9] subscription  ARGV[10] generation  ARGV[11] cursor  ARGV[12] about how many.
+-- ARGV[5] subscription  ARGV[6] generation  ARGV[7] cursor  ARGV[8] about how many.
 -- Returns { next cursor, { { consumer, record, field, value, … }, … } }. The fields are those that few consumers have.
 -- A consumer in quarantine has one field only, quarantined: why it is there. O(batch).
 local sub, gen = ARGV[A], ARGV[A + 1]

@@ -1,5 +1,5 @@
 -- Goes through the records of streams. Batches: call again with the returned cursor until it is "0".
--- ARGV[9] cursor  ARGV[10] about how many.
+-- ARGV[5] cursor  ARGV[6] about how many.
 -- Returns { next cursor, { path, record, tail noted or "", … } }. O(batch).
 local scan = batch('HSCAN', P .. 'known', ARGV[A], ARGV[A + 1])
 local found = {}

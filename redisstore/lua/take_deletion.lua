@@ -1,5 +1,5 @@
 -- Takes in that the registry stream reports a deletion.
--- ARGV[9] path.
+-- ARGV[5] path.
 -- Returns 1 if the deletion was dealt with when it was made (deleted.lua), otherwise 0. O(1).
 if carried_out() then return reply(1) end
 local key = P .. 'd:' .. ARGV[A]

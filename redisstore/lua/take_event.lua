@@ -1,8 +1,8 @@
 -- An attempt is about to send an event.
--- ARGV[9] consumer  ARGV[10] epoch  ARGV[11] wake id  ARGV[12] handed  ARGV[13] id of the event  ARGV[14] the event as
--- JSON, without its payload  ARGV[15] its fsm.OutboxPlace  ARGV[16] its provider  ARGV[17] its Retention, ms.
--- ARGV[18] its DeliverAt, 0 for none  ARGV[19] its stream  ARGV[20] 1 if it is a replay  ARGV[21] 1 if it was released.
--- ARGV[22] 1 if its idempotency key is kept (keep_key.lua).
+-- ARGV[5] consumer  ARGV[6] epoch  ARGV[7] wake id  ARGV[8] handed  ARGV[9] id of the event  ARGV[10] the event as
+-- JSON, without its payload  ARGV[11] its fsm.OutboxPlace  ARGV[12] its provider  ARGV[13] its Retention, ms.
+-- ARGV[14] its DeliverAt, 0 for none  ARGV[15] its stream  ARGV[16] 1 if it is a replay  ARGV[17] 1 if it was released.
+-- ARGV[18] 1 if its idempotency key is kept (keep_key.lua).
 -- Returns 1 if the event is to be sent (spec.TakeEvent), 0 if not, or -1 if its key must be kept first. O(log n).
 local c, id = current(record, ARGV[A], ARGV[A + 1], ARGV[A + 2]), ARGV[A + 4]
 if not c or not attempt_out(c, ARGV[A + 3]) then return reply('0') end

@@ -2,8 +2,8 @@
 -- set, the others one by one. Batches: call again with the returned cursor until it is "0", and add up. A walk goes
 -- along each list by time, up to the last consumer that was on the list when its walk began. So a consumer that comes
 -- later, or comes back, is not counted twice. A cursor is good on any server.
--- ARGV[9] cursor  ARGV[10] how many consumers to look at; a few more if they came in the same millisecond.
--- ARGV[11…] subscription, generation, … of the consumers to count.
+-- ARGV[5] cursor  ARGV[6] how many consumers to look at; a few more if they came in the same millisecond.
+-- ARGV[7…] subscription, generation, … of the consumers to count.
 -- Returns { next cursor, { { which, consumers, asides, waking, live, given up, pending, failing, retired, hidden,
 -- since, error, woke }, … } }. `which` is the number of the subscription among the arguments, from 1. `since` is since
 -- when the consumer that has failed longest fails, in ms, and `error` is its last error; 0 and "" if none fails. `woke`

@@ -1,6 +1,6 @@
 -- Counts the consumers of some subscriptions one by one (fsm.Tally), however many others there are. If it looks at fewer
 -- than a subscription has, it returns all its consumers and asides, and at least so many of the rest.
--- ARGV[9…] which, subscription, generation, how many of its consumers to look at, …
+-- ARGV[5…] which, subscription, generation, how many of its consumers to look at, …
 -- Returns { { which, consumers, asides, waking, live, given up, pending, failing, retired, hidden, since, error, woke }, … },
 -- as tally.lua does, and then 1 if it has looked at fewer than there are. Subscriptions with nothing to add are left out.
 -- O(subscriptions + consumers looked at).

@@ -8,24 +8,26 @@
 -- KEYS[1]  the partition's prefix, such as "rv:{17}:". All keys of the partition begin with it, so they share its hash
 -- slot.
 -- KEYS[2]  never stored, like KEYS[1]. With it, a cluster keeps scripts from a partition that is being moved (keys.go).
--- ARGV[1]  now in ms, or -1 for Redis's own clock.
--- ARGV[2]  waking timeout, ms      ARGV[3]  liveness timeout, ms    ARGV[4]  grace of a gone stream, ms.
--- ARGV[5]  removal after failures, ms.
--- ARGV[6]  the server's incarnation, or "" to ask the server itself. For "?", the script asks it, too. Then the
--- database is not new: a partition without an incarnation on record has lost it.
--- ARGV[7]  nonce that wake ids are made from. It also identifies the call if the call is sent again.
--- ARGV[8]  jitter, millionths.
--- ARGV[9…] the script's own.
--- Two more arguments come last. The first one is 1 if wakes are not traced: outcomes then leave out the wakes that
--- ended with "done". The second one is the highest watermark of the partition that the caller has seen, 0 if it has
--- seen none.
+-- ARGV[1]  settings, which seldom change from call to call, with a space between them:
+--   now in ms, or -1 for Redis's own clock
+--   the waking timeout, the liveness timeout, the grace of a gone stream, and the removal after failures, all in ms
+--   1 if wakes are not traced: outcomes then leave out the wakes that ended with "done"
+--   the server's incarnation, or "" to ask the server itself. For "?", the script asks it, too. Then the database is not
+--   new: a partition without an incarnation on record has lost it.
+-- ARGV[2]  nonce that wake ids are made from. It also identifies the call if the call is sent again.
+-- ARGV[3]  jitter, millionths.
+-- ARGV[4]  the highest watermark of the partition that the caller has seen, 0 if it has seen none.
+-- ARGV[5…] the script's own.
 --
 -- A script returns two items: its own reply, and the watermark now (scripts.go).
 
 -- The arguments of the call, and the time.
 local P, now, micros
 local WAKING, LIVENESS, GRACE, GC, INCARNATION, NONCE, JITTER, LASTING, SEEN, UNTRACED
-local A = 9
+local A = 5
+
+-- last_settings are the settings that were read last, and last_now is the time in them.
+local last_settings, last_now
 
 -- What the caller of the script has to do (fsm.Outcome).
 local deliveries, idle, hidden, gone, ended, left, quarantined = {}, {}, {}, {}, {}, {}, {}
@@ -49,20 +51,20 @@ local links_read
 local begun
 
 local function begin_call(keys, args)
-  P, now = keys[1], tonumber(args[1])
-  micros = now * 1000
+  if args[1] ~= last_settings then
+    local at, untraced
+    -- The timeouts stay texts: arithmetic takes them for numbers, and only few scripts need them.
+    at, WAKING, LIVENESS, GRACE, GC, untraced, INCARNATION =
+      string.match(args[1], '^(%-?%d+) (%d+) (%d+) (%d+) (%d+) ([01]) (.*)$')
+    last_settings, last_now, UNTRACED, LASTING = args[1], tonumber(at), untraced == '1', INCARNATION == '?'
+  end
+  P, NONCE, JITTER, SEEN = keys[1], args[2], args[3], tonumber(args[4])
+  now, micros = last_now, last_now * 1000
   if now < 0 then
     local t = redis.call('TIME')
     micros = tonumber(t[1]) * 1000000 + tonumber(t[2])
     now = math.floor(micros / 1000)
   end
-  -- These stay texts: arithmetic takes them for numbers, and only few scripts need them.
-  WAKING, LIVENESS, GRACE = args[2], args[3], args[4]
-  GC, INCARNATION, NONCE, JITTER = args[5], args[6], args[7], args[8]
-  LASTING = INCARNATION == '?'
-  local n = #args
-  SEEN, UNTRACED = tonumber(args[n]), args[n - 1] == '1'
-  args[n], args[n - 1] = nil, nil
   -- To make seven lists costs more than to look whether they are empty.
   if deliveries[1] then deliveries = {} end
   if idle[1] then idle = {} end
