@@ -28,27 +28,26 @@ const (
 
 // perform makes one delivery attempt, frees the slot, and does what the store asks for. It returns false if the
 // exchange of the attempt is overdue: then another worker does the rest in place of this one.
-func (d *Dispatcher) perform(sl slot, sub fsm.Subscription, w fsm.Delivery, has *turn) bool {
-	ctx := d.traces.begin(d.requests, w)
-	a := &attempt{sub: sub, delivery: w, slot: &sl, turn: has}
+func (d *Dispatcher) perform(a *attempt) bool {
+	ctx := d.traces.begin(d.requests, a.delivery)
 	a.overdue = func(late *attempt) {
 		d.worker(func() bool {
 			d.conclude(late)
-			d.finished(ctx, sl, late)
+			d.finished(ctx, late)
 			return true
 		})
 	}
 	if !d.pass(ctx, a) {
 		return false
 	}
-	d.finished(ctx, sl, a)
+	d.finished(ctx, a)
 	return true
 }
 
-func (d *Dispatcher) finished(ctx context.Context, sl slot, a *attempt) {
-	out := d.settle(ctx, sl, a)
+func (d *Dispatcher) finished(ctx context.Context, a *attempt) {
+	out := d.settle(ctx, a)
 	d.rates.unused(a.turn)
-	d.release(sl)
+	d.release(a.slot)
 	d.follow(out)
 }
 
@@ -127,7 +126,7 @@ func (d *Dispatcher) judge(_ context.Context, a *attempt) bool {
 	answer := d.answerTo(a)
 	begins := ""
 	if a.readsAnswer() {
-		early := d.acceptEarly(a.delivery)
+		early := d.acceptEarly(a.delivery.Ref())
 		defer early.wait()
 		answer.Body = readAnswer(a.response)
 		if d.cfg.KeepAnswers {
@@ -154,6 +153,9 @@ func (a *attempt) readsAnswer() bool { return a.kind.reads && format.Success(a.s
 // drain reads a body that decides nothing, so that its connection can be used again. It returns the decoded beginning
 // of the body.
 func drain(res *http.Response, cancel func()) string {
+	if res.Body == http.NoBody {
+		return ""
+	}
 	defer time.AfterFunc(drainFor, cancel).Stop()
 	body := io.LimitReader(res.Body, maxAnswer)
 	var begins strings.Builder
@@ -190,13 +192,13 @@ type earlyAccept struct {
 	done  chan struct{}
 }
 
-func (d *Dispatcher) acceptEarly(w fsm.Delivery) earlyAccept {
+func (d *Dispatcher) acceptEarly(ref fsm.DeliveryRef) earlyAccept {
 	e := earlyAccept{done: make(chan struct{})}
 	e.timer = time.AfterFunc(acceptAfter, func() {
 		defer close(e.done)
 		ctx, cancel := context.WithTimeout(d.reports, reportTimeout)
 		defer cancel()
-		out, err := d.cfg.Store.Accept(ctx, w.Ref())
+		out, err := d.cfg.Store.Accept(ctx, ref)
 		d.noteStore(err) // the report of the whole answer follows
 		d.follow(out)
 	})

@@ -55,8 +55,21 @@ type connections struct {
 // connection is one connection of a set.
 type connection struct {
 	net.Conn
-	set *connections
+	set    *connections
+	remote remote
 }
+
+// remote is an address whose text is made once: each attempt on a connection shows it.
+type remote struct {
+	net.Addr
+	text string
+}
+
+// String implements net.Addr.
+func (r remote) String() string { return r.text }
+
+// RemoteAddr implements net.Conn.
+func (c *connection) RemoteAddr() net.Addr { return &c.remote }
 
 func newPool(most int, age time.Duration, transport func(key poolKey) *http.Transport) *pool {
 	return &pool{transport: transport, age: age, most: most, sets: map[poolKey]*connections{}}
@@ -194,7 +207,8 @@ func (s *connections) over() (over []*connection) {
 
 // opened takes a connection into the set. The exchange that dialled it may be over already.
 func (s *connections) opened(conn net.Conn) net.Conn {
-	c := &connection{conn, s}
+	addr := conn.RemoteAddr()
+	c := &connection{conn, s, remote{addr, addr.String()}}
 	p := s.pool
 	p.mu.Lock()
 	s.open[c] = struct{}{}

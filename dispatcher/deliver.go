@@ -119,7 +119,8 @@ func (d *Dispatcher) pump() {
 
 // start makes an attempt with a slot that was taken for it. d.mu is held.
 func (d *Dispatcher) start(sl slot, sub fsm.Subscription, w fsm.Delivery, has *turn) {
-	d.do(func() bool { return d.perform(sl, sub, w, has) })
+	a := &attempt{sub: sub, delivery: w, slot: sl, turn: has}
+	d.do(func() bool { return d.perform(a) })
 }
 
 // release frees a slot, for the next wake in turn.
@@ -148,7 +149,7 @@ func (d *Dispatcher) begin(sl slot, it *item) bool {
 			out.Deliveries = nil
 			w.Seen = it.seen
 			d.follow(out)
-			return d.perform(sl, sub, w, it.turn)
+			return d.perform(&attempt{sub: sub, delivery: w, slot: sl, turn: it.turn})
 		}
 	}
 	d.rates.unused(it.turn)

@@ -111,7 +111,7 @@ func (a *attempt) matches() (func([]byte) bool, error) {
 
 // holds counts the memory of the events that a push has read, instead of what it reserved.
 func (d *Dispatcher) holds(a *attempt) {
-	if a.slot == nil {
+	if a.slot.lane == nil {
 		return
 	}
 	size := sizeOf(a.delivery)
@@ -120,7 +120,7 @@ func (d *Dispatcher) holds(a *attempt) {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.slots.resize(a.slot, size)
+	d.slots.resize(&a.slot, size)
 	d.pump()
 }
 

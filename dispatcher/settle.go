@@ -19,10 +19,10 @@ const (
 )
 
 // settle reports the result of an attempt to the observers and the store. It returns what the store asks for.
-func (d *Dispatcher) settle(ctx context.Context, sl slot, a *attempt) fsm.Outcome {
+func (d *Dispatcher) settle(ctx context.Context, a *attempt) fsm.Outcome {
 	over := a.over()
 	d.traces.end(ctx, over)
-	d.noteStanding(sl, over)
+	d.noteStanding(a.slot, over)
 	if !a.passesOver() {
 		d.cfg.Outcomes.Attempted(over)
 	}

@@ -44,8 +44,8 @@ func (d *Dispatcher) newStages() stages {
 type attempt struct {
 	sub      fsm.Subscription
 	delivery fsm.Delivery
-	// slot is the slot that the attempt holds; nil for a test delivery.
-	slot *slot
+	// slot is the slot that the attempt holds; zero for a test delivery.
+	slot slot
 	// test is true for a test delivery, which has no wake (testdelivery.go).
 	test bool
 	// prepare sets kind, format, delivery and host. Only the host of the URL is ever shown: the rest may be a secret.
