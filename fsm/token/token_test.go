@@ -35,6 +35,23 @@ func TestFingerprintsTellKeysApart(t *testing.T) {
 	}
 }
 
+func TestATokenIsWhatTheLibraryMakesOfItsClaims(t *testing.T) {
+	key, now := strings.Repeat("k", MinKey), time.Now()
+	tokens, err := New(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, consumer := range []string{"s:%2Fa", `s:"<é>&`} {
+		want, err := jwt.NewWithClaims(jwt.SigningMethodHS256, claims{
+			Generation: "g1", Epoch: 1 << 40,
+			RegisteredClaims: jwt.RegisteredClaims{Subject: consumer, ExpiresAt: jwt.NewNumericDate(now.Add(TTL))},
+		}).SignedString(tokens.mint)
+		if got := tokens.Mint(consumer, "g1", 1<<40, now); err != nil || got != want {
+			t.Errorf("minted %s, want %s (%v)", got, want, err)
+		}
+	}
+}
+
 func TestTokens(t *testing.T) {
 	key, old := strings.Repeat("k", MinKey), strings.Repeat("o", MinKey)
 	tokens, err := New(key, old)
