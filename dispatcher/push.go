@@ -5,7 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/tidwall/gjson"
@@ -40,7 +40,7 @@ func (d *Dispatcher) read(ctx context.Context, a *attempt) bool {
 		})
 	}
 	// A stream that is created again has another consumer: its Born differs, even if its ID does not.
-	reader := fmt.Sprintf("%s %s %d", w.Generation, w.Consumer, w.Born)
+	reader := w.Generation + " " + w.Consumer + " " + strconv.FormatInt(w.Born, 10)
 	reading, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	batch, err := d.cfg.ReadBatch(

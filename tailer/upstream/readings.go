@@ -101,8 +101,13 @@ func (r *reading) begin(res *http.Response, from, at fsm.Offset) (err error) {
 
 // ofJSONStream says whether an answer is from a stream of JSON (protocol, JSON Mode).
 func ofJSONStream(h http.Header) bool {
-	mediaType, _, _ := mime.ParseMediaType(h.Get("Content-Type"))
-	return mediaType == "application/json"
+	const json = "application/json"
+	contentType := h.Get("Content-Type")
+	if contentType == json { // as most servers write it
+		return true
+	}
+	mediaType, _, _ := mime.ParseMediaType(contentType)
+	return mediaType == json
 }
 
 // getKept sends a read from a position. If the server does not keep that position and numbers its events, getKept reads
