@@ -23,6 +23,9 @@ const (
 	heldMax = 256 << 10
 )
 
+// batchReaders are for answers that do not say how long they are, or are long.
+var batchReaders = sync.Pool{New: func() any { return bufio.NewReaderSize(nil, batchBuffer) }}
+
 // errFar says that a position was not reached in time. What was read up to there need not be read again.
 var errFar = errors.New("the position lies far into what the server shows: the next read goes on towards it")
 
@@ -78,11 +81,12 @@ func (c *Client) open(ctx context.Context, path string, at fsm.Offset) (*reading
 // answer is closed.
 func (r *reading) begin(res *http.Response, from, at fsm.Offset) (err error) {
 	r.status, r.header, r.body, r.from, r.d = res.StatusCode, res.Header, res.Body, from, r.client.dialectOf(res.Header)
-	size := int64(batchBuffer)
-	if res.ContentLength >= 0 {
-		size = min(size, res.ContentLength)
+	if n := res.ContentLength; n >= 0 && n < batchBuffer {
+		r.in.in = bufio.NewReaderSize(res.Body, int(n))
+	} else {
+		r.in.in = batchReaders.Get().(*bufio.Reader)
+		r.in.in.Reset(res.Body)
 	}
-	r.in.in = bufio.NewReaderSize(res.Body, int(size))
 	switch r.next, err = r.d.next(r.header.Get(HeaderNextOffset)); {
 	case err != nil:
 	case r.next == "":
@@ -136,9 +140,15 @@ func (r *reading) within(ctx context.Context) (free func()) {
 	return func() { stop() }
 }
 
+// close gives the buffer back: nothing may read from the answer any more.
 func (r *reading) close() {
 	_ = r.body.Close()
 	r.cancel(nil)
+	if r.in.in.Size() == batchBuffer {
+		r.in.in.Reset(nil)
+		batchReaders.Put(r.in.in)
+	}
+	r.in.in = nil
 }
 
 // ahead returns how far a position lies ahead in the answer. ok is false if it does not lie there.
