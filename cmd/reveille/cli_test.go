@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -13,6 +14,7 @@ import (
 
 	"reveille/dispatcher/format"
 	"reveille/fsm"
+	"reveille/test/harness"
 )
 
 // operatorPort answers requests of the operator's API by what stands here for their method and target, and notes them.
@@ -891,9 +893,8 @@ func TestADurationMayHaveDaysAndWeeks(t *testing.T) {
 }
 
 func TestTheVersionOfThisProgramIsShownWhetherOrNotOneRuns(t *testing.T) {
-	server := httptest.NewServer(nil)
-	server.Close()
-	t.Setenv("REVEILLE_OPERATOR_ADDR", server.Listener.Addr().String())
+	nobody := fmt.Sprintf("127.0.0.1:%d", harness.FreePort(t))
+	t.Setenv("REVEILLE_OPERATOR_ADDR", nobody)
 	status, out, errs := call("", "version")
 	if status != 0 || errs != "" || !strings.Contains(out, "this program       "+programVersion()) ||
 		!strings.Contains(out, "no answer from") {
@@ -909,7 +910,7 @@ func TestTheVersionOfThisProgramIsShownWhetherOrNotOneRuns(t *testing.T) {
 		!strings.Contains(out, "this program       "+programVersion()) || !strings.Contains(out, "asks for a token") {
 		t.Errorf("of one that asks for a token: status %d, %q, %q", status, out, errs)
 	}
-	status, _, errs = call("", "version", "--addr", server.URL)
+	status, _, errs = call("", "version", "--addr", "http://"+nobody)
 	if status != 1 || !strings.Contains(errs, "no answer") {
 		t.Errorf("one that was named: status %d, %q", status, errs)
 	}

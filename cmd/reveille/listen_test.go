@@ -20,6 +20,7 @@ import (
 
 	"reveille/dispatcher/format"
 	"reveille/fsm"
+	"reveille/test/harness"
 )
 
 const (
@@ -458,8 +459,7 @@ func TestListenSaysWhatIsWrongWithAWake(t *testing.T) {
 	server := &wakeServer{}
 	server.Server = httptest.NewServer(server)
 	defer server.Close()
-	gone := httptest.NewServer(nil)
-	gone.Close()
+	gone := fmt.Sprintf("http://127.0.0.1:%d", harness.FreePort(t))
 	for name, c := range map[string]struct {
 		refuse, body, says string
 		args               []string
@@ -470,8 +470,8 @@ func TestListenSaysWhatIsWrongWithAWake(t *testing.T) {
 		},
 		"of something else": {`<html>`, server.wake(), "status 409 from its callback URL, not from Reveille", nil},
 		"no answer": {
-			"", strings.ReplaceAll(server.wake(), server.URL, gone.URL),
-			"no answer from its callback URL, " + gone.URL + ", which begins with REVEILLE_PUBLIC_URL: ", nil,
+			"", strings.ReplaceAll(server.wake(), server.URL, gone),
+			"no answer from its callback URL, " + gone + ", which begins with REVEILLE_PUBLIC_URL: ", nil,
 		},
 		"another URL": {"", strings.Replace(server.wake(), "/callback/", "/other/", 1), "is none of Reveille", nil},
 		"no gateway": {
@@ -490,7 +490,7 @@ func TestListenSaysWhatIsWrongWithAWake(t *testing.T) {
 		})
 	}
 	// A path that is none must not lead to another host.
-	server.refuse, server.path = "", "@"+strings.TrimPrefix(gone.URL, "http://")
+	server.refuse, server.path = "", "@"+strings.TrimPrefix(gone, "http://")
 	if status, _, printed := startListen(t).post(nil, server.wake()); status != 500 ||
 		!strings.Contains(printed, "its path makes no URL") {
 		t.Errorf("a path that makes another host: status %d, printed %s", status, printed)

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -85,9 +86,7 @@ func TestSecretsOfATargetAreNotShown(t *testing.T) {
 	const token, path, payload = "t0ken-of-this-target", "p4th-of-this-target", "payl0ad-of-this-hand-over-to-a-target"
 	e, p := behindProxy(t, options{settings: map[string]string{"REVEILLE_OUTBOX": "/" + name(t)}})
 	hidden := func(root string) string { return root + "/" + path + "?token=" + token }
-	closed := httptest.NewServer(http.NotFoundHandler())
-	closed.Close()
-	targets := []string{hidden(closed.URL)}
+	targets := []string{hidden(fmt.Sprintf("http://127.0.0.1:%d", harness.FreePort(t)))}
 	for _, answer := range []http.HandlerFunc{
 		withStatus(http.StatusInternalServerError), withStatus(http.StatusGone), withRaw("nonsense\r\n"), withRaw(""),
 		withStatus(http.StatusFound, "Location", hidden("http://127.0.0.1:9")),
