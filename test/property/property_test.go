@@ -11,6 +11,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"os"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -33,6 +34,9 @@ import (
 // histories is how many the test runs unless -rapid.checks says otherwise; shortHistories in the short form, of which
 // rapid runs a fifth.
 const histories, shortHistories = "2000", "1000"
+
+// manyHistories come upon everything that counts has, each at least some thirty times.
+const manyHistories = 1000
 
 func TestMain(m *testing.M) {
 	flag.Parse()
@@ -131,17 +135,23 @@ func TestScriptsDoWhatTheTransitionsSay(t *testing.T) {
 		t.Fatal(err)
 	}
 	steps, counted := 0, counts{}
-	defer func() {
-		t.Logf("%d steps, %d deliveries, %d looks at asides, %d consumers given up, %d of them by a last attempt, "+
-			"%d woken again, %d rewound", steps, counted.delivered, counted.asides, counted.givenUp, counted.lastOnes,
-			counted.madeAgain, counted.rewound)
-	}()
+	defer func() { t.Logf("%d steps, %+v", steps, counted) }()
 	rapid.Check(t, func(rt *rapid.T) {
 		aside := rapid.Bool().Draw(rt, "failed deliveries step aside")
 		h := newHistory(t.Context(), rt, rdb, tokens, aside)
 		h.lost, h.counted = rapid.Bool().Draw(rt, "much is lost"), &counted
 		steps += h.play()
 	})
+	n, err := strconv.Atoi(flag.Lookup("rapid.checks").Value.String())
+	if testing.Short() || err != nil || n < manyHistories {
+		return
+	}
+	of := reflect.ValueOf(counted)
+	for i := range of.NumField() {
+		if of.Field(i).Int() == 0 {
+			t.Errorf("%s is 0: the histories never came upon it", of.Type().Field(i).Name)
+		}
+	}
 }
 
 // newHistory prepares both sides for a history.
@@ -404,8 +414,9 @@ func (h *history) outcome(what string, got, want fsm.Outcome) {
 	}
 }
 
-// counts are how often histories came upon what they must come upon.
-type counts struct{ givenUp, madeAgain, lastOnes, delivered, asides, rewound int }
+// counts are how often histories came upon what they must come upon: consumers given up, and of these by a last
+// attempt, consumers woken again after that, deliveries, looks at asides, and consumers rewound.
+type counts struct{ givenUp, lastOnes, madeAgain, delivered, asides, rewound int }
 
 // givenUp holds that no consumer is given up but by the failure of its last attempt (fsm.Profile), or of one that was
 // made past the limit (D9).
