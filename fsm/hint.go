@@ -27,6 +27,6 @@ const (
 	// record has another First, because upstream has another stream of the name.
 	HintForgotten HintKind = "forgotten"
 	// HintLook asks the owner of the stream's partition to look at it. A client has written to the stream through a
-	// replica that stops and cannot handle the write, or the stream is awaited.
+	// replica that stops or has too much to do, or the stream is awaited.
 	HintLook HintKind = "look"
 )

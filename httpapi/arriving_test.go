@@ -163,3 +163,20 @@ func TestABodyThatEndsAfterItsRequestIsOverLeavesTheConnectionWaiting(t *testing
 		_ = c.Close()
 	}
 }
+
+// A client that has sent all and sends nothing more (RFC 9112, Tear-down) counts as gone. Upstream may not have its
+// write, so an answer of net/http itself would be wrong.
+func TestAClientThatSendsNothingMoreIsNotToldThatUpstreamHasItsWrite(t *testing.T) {
+	for _, protocol := range protocols {
+		t.Run(protocol, func(t *testing.T) {
+			s := slowBehind(t, protocol, 3)
+			c := s.send("POST"+start+"Content-Length: 5\r\n\r\nevent", s.begun, s.complete)
+			if err := c.(*net.TCPConn).CloseWrite(); err != nil {
+				t.Fatal(err)
+			}
+			if answer, err := io.ReadAll(c); len(answer) > 0 {
+				t.Errorf("it is told %q, %v", answer, err)
+			}
+		})
+	}
+}

@@ -204,13 +204,14 @@ func (g *gateway) answered(res *http.Response) error {
 	return nil
 }
 
-// failed answers a request to which upstream gave no answer.
+// failed answers a request to which upstream gave no answer. A client that has gone away, or sends nothing more, gets
+// no answer: it must not take its write for accepted.
 func (g *gateway) failed(w http.ResponseWriter, r *http.Request, err error) {
 	ex := exchangeOf(r.Context())
 	if r.Context().Err() != nil {
 		g.metrics.passed(ex, 0, "cancelled")
 		g.log.Debug("client went away", zap.String("method", r.Method))
-		return
+		panic(http.ErrAbortHandler) // net/http would answer with 200
 	}
 	g.metrics.passed(ex, 0, "none")
 	g.unanswered.Log(g.log, time.Now()).Warn("upstream did not answer", zap.String("method", r.Method), zap.Error(err))

@@ -108,7 +108,7 @@ func TestTheTailOfAWriteFromBeforeARestartIsNoneOfTheNewStream(t *testing.T) {
 	tail := r.up.append("/a", "1", "2", "3")
 	r.done(r.wake("/a", 2))
 	r.up.create("/a", "new") // past the gateway
-	r.watches.refresh("/a")
+	r.watches.Look("/a")
 	r.done(r.wake("/a", 3))
 	r.watchedLive("/a")
 	if !r.store.hinted(fsm.Hint{Kind: fsm.HintForgotten, Path: "/a"}) {
@@ -155,7 +155,7 @@ func TestAWriteThatTheStoreDidNotTakeOfAStreamThatItHasForgottenCounts(t *testin
 	// It was taken for gone, and its consumer removed.
 	r.store.remove(fsm.ConsumerID("s", "/a"))
 	r.store.db.LoseStream("/a")
-	r.watches.refresh("/a")
+	r.watches.Look("/a")
 	r.until("nobody watches it", func() bool { _, runs := r.watches.get("/a"); return !runs })
 	var away atomic.Bool
 	away.Store(true)

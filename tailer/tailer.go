@@ -166,7 +166,7 @@ func (t *Tailer) Hidden(path string) {
 		return
 	}
 	t.watches.Watch(t.store.PartitionOf(path), path)
-	t.watches.refresh(path)
+	t.watches.Look(path)
 }
 
 // owns says whether this replica works for the consumers that patterns made for a stream.
@@ -188,7 +188,7 @@ func (t *Tailer) Hinted(h fsm.Hint) {
 	case h.Kind == fsm.HintGone && t.owns(path):
 		t.Hidden(path)
 	case h.Kind == fsm.HintLook && t.owns(path):
-		t.watches.refresh(path)
+		t.watches.Look(path)
 		t.discovery.Enqueue(path, discovery.Evidence{})
 	}
 }

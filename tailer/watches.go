@@ -363,12 +363,12 @@ func (ws *watches) Deleted(path string) {
 	if w, _ := ws.get(path); w != nil {
 		w.step(&input{kind: inputDeleted})
 	}
-	ws.refresh(path)
+	ws.Look(path)
 }
 
-// refresh makes the watch of a stream look now and tell the store the tail again. A closed stream is also looked at for
-// its home partition, whichever replica owns that.
-func (ws *watches) refresh(path string) {
+// Look implements discovery.Watcher. A closed stream is also looked at for its home partition, whichever replica owns
+// that.
+func (ws *watches) Look(path string) {
 	w, runs := ws.get(path)
 	if w == nil {
 		return

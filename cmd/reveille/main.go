@@ -56,32 +56,37 @@ func start(ctx context.Context, log *zap.Logger, level zap.AtomicLevel) error {
 // small heap is otherwise collected several times a second, which takes an eighth of the processor time.
 const heapRoom = 32 << 20
 
-// collectLessOften makes the heap grow by heapRoom, or by its live part if that is more, until the next collection. So
-// the memory that this costs is bounded by heapRoom. GOMEMLIMIT applies all the same, and a GOGC other than 100 stands.
+// collectLessOften makes the heap grow by heapRoom, or by what the collector has to look at if that is more, until the
+// next collection. So the memory that this costs is bounded by heapRoom. GOMEMLIMIT applies all the same, and GOGC
+// stands.
 func collectLessOften() {
-	if percent := debug.SetGCPercent(100); percent != 100 {
-		debug.SetGCPercent(percent)
-		return
+	if !collectorIsSet() {
+		afterCollection(100)
 	}
-	afterCollection(100)
 }
 
 // afterCollection adapts the percentage of the heap's growth after each collection.
 func afterCollection(percent int) {
-	live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
-	metrics.Read(live)
-	if p := growth(live[0].Value.Uint64()); p != percent {
+	scanned := []metrics.Sample{
+		{Name: "/gc/heap/live:bytes"}, {Name: "/gc/scan/stack:bytes"}, {Name: "/gc/scan/globals:bytes"},
+	}
+	metrics.Read(scanned)
+	base := uint64(0)
+	for _, s := range scanned {
+		base += s.Value.Uint64()
+	}
+	if p := growth(base); p != percent {
 		percent = p
 		debug.SetGCPercent(percent)
 	}
 	runtime.AddCleanup(new([64]byte), afterCollection, percent)
 }
 
-// growth returns by how many percent a heap may grow whose live part has so many bytes. It is a multiple of 25, because
-// each change stops the program for a moment.
-func growth(live uint64) int {
+// growth returns by how many percent of base the heap may grow: of its live part, the stacks and the globals. It is a
+// multiple of 25, because each change stops the program for a moment.
+func growth(base uint64) int {
 	const least = 4 << 20 // as the runtime has it
-	return max(100, int(heapRoom*100/max(live, least))/25*25)
+	return max(100, int(heapRoom*100/max(base, least))/25*25)
 }
 
 // newLogger returns the only logger of the program. It also gets what libraries log.

@@ -136,6 +136,9 @@ func listenSecrets() []string {
 // apiAddr returns where commands look for the API port of a running Reveille.
 func apiAddr() string { return cmp.Or(os.Getenv(apiAddrName), defaultPublicURL) }
 
+// collectorIsSet says whether GOGC says how much a heap may grow until it is collected. It is the Go runtime's setting.
+func collectorIsSet() bool { return os.Getenv("GOGC") != "" }
+
 // noColour says whether the user wants none (https://no-color.org).
 func noColour() bool { return os.Getenv("NO_COLOR") != "" }
 

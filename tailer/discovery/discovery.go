@@ -37,6 +37,8 @@ type Watcher interface {
 	Invalidate(path string)
 	// Knew says whether a stream is watched and existed at some time, as far as this replica knows.
 	Knew(path string) bool
+	// Look makes the watch of a stream look at it now, and tell the store the tail.
+	Look(path string)
 	// Deleted says that the store removed the consumers of a stream, because it was deleted or forgotten.
 	Deleted(path string)
 	// Tell tells the store the tail after a write through the gateway, in each partition that watches the stream. If

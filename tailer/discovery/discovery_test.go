@@ -57,6 +57,7 @@ func (nobody) Invalidate(string) {}
 func (nobody) Knew(string) bool  { return false }
 func (nobody) Deleted(string)    {}
 
+func (nobody) Look(string)                                                  {}
 func (nobody) Tell(context.Context, fsm.Sighting, bool, bool) (bool, error) { return true, nil }
 func (nobody) Deliver([]fsm.Delivery)                                       {}
 func (nobody) Idle([]string)                                                {}

@@ -4,6 +4,7 @@ import (
 	"container/heap"
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -12,7 +13,8 @@ import (
 )
 
 const (
-	// queueMax bounds the paths that wait. A path that does not fit is on record, and the scan finds it.
+	// queueMax bounds the paths that wait. A path that does not fit is on record, and the scan finds it. Paths that
+	// were written to have a sixth more room.
 	queueMax = 100_000
 	// urgentWorkers handle writes, and paths that callers wait for, mostly without a look. workers handle the others.
 	urgentWorkers, workers = 64, 32
@@ -128,14 +130,17 @@ func (q *queue) push(it *item) {
 	}
 }
 
-// add makes a worker reconcile a path once due has come, and tell the waiters the result. It says whether there was
+// add makes a worker handle a path once due has come, and tell the waiters the result. It says whether there was
 // room.
 func (q *queue) add(path string, e Evidence, due time.Time, waiters ...chan error) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	it := q.items[path]
+	it, most := q.items[path], q.max
+	if e.write {
+		most += q.max / 6
+	}
 	switch {
-	case it == nil && (q.items == nil || len(q.items) >= q.max):
+	case it == nil && (q.items == nil || len(q.items) >= most):
 		return false
 	case it == nil:
 		it = &item{path: path}
@@ -152,7 +157,7 @@ func (q *queue) add(path string, e Evidence, due time.Time, waiters ...chan erro
 	return true
 }
 
-// do makes a worker reconcile a path at once, and returns the result of the next try.
+// do makes a worker handle a path at once, and returns the result of the next try.
 func (q *queue) do(ctx context.Context, path string, e Evidence) error {
 	done := make(chan error, 1)
 	if !q.add(path, e, time.Now(), done) {
@@ -239,7 +244,6 @@ func (q *queue) done(it *item, again time.Duration, e Evidence, waiters ...chan 
 	defer q.mu.Unlock()
 	it.cancel = nil
 	if again > 0 {
-		e.urgent = len(waiters) > 0
 		it.want(e, time.Now().Add(again), waiters)
 	}
 	if it.due.IsZero() || q.items == nil {
@@ -255,11 +259,12 @@ func (q *queue) len() int {
 	return len(q.items)
 }
 
-// close ends the wait of all callers, and accepts nothing more. It returns what written does.
+// close ends the wait of all callers, and accepts nothing more. It returns the paths with a write that the store was
+// not told of.
 func (q *queue) close() []string {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	paths := q.written()
+	paths := slices.DeleteFunc(q.written(), func(path string) bool { return !q.items[path].record.IsZero() })
 	close(q.ended)
 	q.items, q.urgent.items, q.other.items = nil, nil, nil
 	return paths

@@ -13,8 +13,8 @@ import (
 
 var (
 	errStaleCatalog = errors.New("the list of subscriptions could not be brought up to date")
-	// errChanged says that the record has changed since it was read. Upstream must be asked again.
-	errChanged = errors.New("the record of the stream has changed meanwhile")
+	// errChanged says that the record has changed since it was read, or that what came meanwhile has ended a look.
+	errChanged = errors.New("the stream has changed meanwhile")
 )
 
 // lookMin is the shortest time until the next look at a new stream without consumers.
@@ -42,8 +42,10 @@ func (d *Discovery) tick(ctx context.Context, it *item) {
 			d.unhandled.Log(d.log, time.Now()).Warn("a write to a stream could not be handled; it is tried again",
 				zap.String("stream", it.path), zap.Error(err))
 		}
+		e.urgent = e.urgent && e.Tail != "" // no caller waits any longer
 	} else {
 		it.failures.Reset()
+		e.urgent = false
 		if !done {
 			e.Await, e.Tail, e.First, e.Made, e.Stray = 0, "", time.Time{}, false, false // it is on record
 		}
@@ -94,7 +96,7 @@ func (d *Discovery) reconcile(ctx context.Context, it *item, e *Evidence) (again
 	if err != nil {
 		return 0, err
 	}
-	if e.confirm && s.Present() && covers(s.Linked, d.store.Catalog().Match(path)) {
+	if e.confirm && e.Tail == "" && s.Present() && covers(s.Linked, d.store.Catalog().Match(path)) {
 		d.writing.noted(path)
 		d.memory.put(s, asked)
 		return 0, nil
@@ -113,6 +115,7 @@ func (d *Discovery) reconcile(ctx context.Context, it *item, e *Evidence) (again
 		case err != nil && look.Err() != nil: // what came meanwhile may need no look
 			return 0, errChanged
 		case err != nil:
+			e.urgent = false // the other lane waits for upstream
 			return 0, err
 		case !info.Exists:
 			return d.absent(ctx, it, s, *e, info.Gone())
@@ -164,8 +167,8 @@ func (d *Discovery) reconcile(ctx context.Context, it *item, e *Evidence) (again
 	d.memory.put(reply.Stream, asked)
 	it.waits.Reset()
 	if e.Tail != "" {
-		*e = Evidence{Tail: tail, First: reply.Stream.First, Seen: e.Seen, write: true} // if Tell fails, that is left
-		_, err = d.watcher.Tell(ctx, seen, len(subs) > 0, true)
+		*e = Evidence{Tail: tail, First: reply.Stream.First, Seen: e.Seen, write: true, urgent: true}
+		_, err = d.watcher.Tell(ctx, seen, len(subs) > 0, true) // if it fails, this evidence is left
 	}
 	return 0, err
 }

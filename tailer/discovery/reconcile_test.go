@@ -3,6 +3,7 @@ package discovery
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -46,5 +47,32 @@ func TestAWriteThatTheStoreWasNotToldOfReplacesItsStreamOnce(t *testing.T) {
 	eventually(t, "the store is told", func() bool { return w.tells.Load() > 1 && d.Held()["paths"] == 0 })
 	if n := deleted.Load(); n != 1 {
 		t.Errorf("the stream was replaced %d times", n)
+	}
+}
+
+func TestAWriteThatTheStoreWasNotToldOfStaysAheadOfWhatCanWait(t *testing.T) {
+	for name, linked := range map[string]bool{"of a linked stream": true, "of a new stream": false} {
+		t.Run(name, func(t *testing.T) {
+			db, w := memstore.New(memstore.Options{}), &failing{}
+			db.PutSubscription(fsm.Subscription{ID: "s", Generation: "g", Pattern: "/**"})
+			d := build(t, Config{Store: db.Replica("a", 0), Upstream: &one{}})
+			d.watcher = w
+			tick := func(e Evidence) {
+				d.queue.add("/a", e, time.Now())
+				d.tick(t.Context(), d.queue.next(t.Context(), &d.queue.urgent))
+			}
+			if linked {
+				tick(Evidence{Tail: "1", urgent: true})
+				w.tells.Store(0)
+			}
+			r, _ := d.memory.get("/a")
+			tick(Evidence{Tail: "1", First: r.first, write: true, urgent: true})
+			if n := w.tells.Load(); n != 1 || len(d.queue.urgent.items) != 1 {
+				t.Errorf("the store was told %d times, and %d writes are urgent", n, len(d.queue.urgent.items))
+			}
+			if left := d.queue.close(); !slices.Equal(left, []string{"/a"}) {
+				t.Errorf("at the end, %q are left to others", left)
+			}
+		})
 	}
 }

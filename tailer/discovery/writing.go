@@ -206,12 +206,13 @@ func (d *Discovery) Written(w fsm.Write, tail fsm.Offset, created bool) {
 	}
 	seen.write, seen.urgent = true, true
 	if !d.queue.add(w.Path, seen, time.Now()) {
+		d.watcher.Look(w.Path)
 		d.leave(w.Path)
 	}
 }
 
-// leave leaves streams that were written to to the owners of their partitions. If such a stream has a watch, the watch
-// sees the write by itself. If it was unknown, it was put on record before its write went upstream.
+// leave leaves streams that were written to to the owners of their partitions, which look at them. If such a stream was
+// unknown, it was put on record before its write went upstream.
 func (d *Discovery) leave(paths ...string) {
 	for _, path := range paths {
 		d.store.Hint(fsm.Hint{Kind: fsm.HintLook, Path: path})
