@@ -35,29 +35,45 @@ func (f goFile) production() bool {
 
 var skipped = regexp.MustCompile(`^\.git$|^\.tools$|(^|/)(node_modules|testdata)$`)
 
-func goFiles(t *testing.T, tree fs.FS) (all []goFile) {
-	fset := token.NewFileSet()
+// eachFile calls f for each file of the project whose name ends so.
+func eachFile(t *testing.T, tree fs.FS, ext string, f func(name string, text []byte) error) {
 	err := fs.WalkDir(tree, ".", func(name string, entry fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
 			return err
 		case entry.IsDir() && skipped.MatchString(name):
 			return fs.SkipDir
-		case entry.IsDir() || path.Ext(name) != ".go":
+		case entry.IsDir() || path.Ext(name) != ext:
 			return nil
 		}
 		text, err := fs.ReadFile(tree, name)
 		if err != nil {
 			return err
 		}
-		file, err := parser.ParseFile(fset, name, text, parser.ParseComments)
-		all = append(all, goFile{name, text, file, fset})
-		return err
+		return f(name, text)
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+func goFiles(t *testing.T, tree fs.FS) (all []goFile) {
+	fset := token.NewFileSet()
+	eachFile(t, tree, ".go", func(name string, text []byte) error {
+		file, err := parser.ParseFile(fset, name, text, parser.ParseComments)
+		all = append(all, goFile{name, text, file, fset})
+		return err
+	})
 	return all
+}
+
+// scriptProblems says what breaks the rules for Lua. luacheck looks for mistakes (redisstore/library_test.go).
+func scriptProblems(t *testing.T, tree fs.FS) (found []string) {
+	eachFile(t, tree, ".lua", func(name string, text []byte) error {
+		found = append(found, longLines(name, text)...)
+		return nil
+	})
+	return found
 }
 
 func TestEveryFileKeepsTheRulesOfTheLayout(t *testing.T) {
@@ -65,7 +81,7 @@ func TestEveryFileKeepsTheRulesOfTheLayout(t *testing.T) {
 	if len(files) < 100 {
 		t.Fatalf("only %d files", len(files))
 	}
-	for _, problem := range layoutProblems(files) {
+	for _, problem := range slices.Concat(layoutProblems(files), scriptProblems(t, project())) {
 		t.Error(problem)
 	}
 }
@@ -107,9 +123,10 @@ import _ "reveille/httpapi/web"
 		"httpapi/web/a_test.go": "package web_test\n" + `import _ "reveille/httpapi"`,
 		"httpapi/a_test.go": "// Package httpapi is.\npackage httpapi\n\nfunc A() {}\n" +
 			long + "y\n\t" + long + "\n" + long,
-		"tailer/full.go":      "package tailer" + strings.Repeat("\n", 450),
-		"tailer/long.go":      "package tailer\n" + strings.Repeat("\n", 449) + "// B is.\n",
-		"tailer/long_test.go": "package tailer" + strings.Repeat("\n", 500),
+		"redisstore/lua/a.lua": "--" + strings.Repeat("…", 118) + "\n--" + strings.Repeat("x", 119) + "\n",
+		"tailer/full.go":       "package tailer" + strings.Repeat("\n", 450),
+		"tailer/long.go":       "package tailer\n" + strings.Repeat("\n", 449) + "// B is.\n",
+		"tailer/long_test.go":  "package tailer" + strings.Repeat("\n", 500),
 		"redisstore/a.go": `// Package redisstore is.
 package redisstore
 func A() {}
@@ -139,7 +156,7 @@ type H struct { I int }
 		tree[fmt.Sprintf("tailer/c/b%d_test.go", i)] = &fstest.MapFile{Data: []byte("package c")}
 	}
 	files := goFiles(t, tree)
-	got := layoutProblems(files)
+	got := append(layoutProblems(files), scriptProblems(t, tree)...)
 	want := []string{
 		"cmd/reveille/a.go:4: fmt.Println: log with zap",
 		"cmd/reveille/a.go:5: time.Sleep: wait for a signal, a timer or the context",
@@ -159,6 +176,7 @@ type H struct { I int }
 		"tailer/b/a_test.go:2: imports reveille/dispatcher/format: the packages of the ring meet in fsm",
 		"tailer/c/c.go:3: imports reveille/fsm/spec: production never runs the specification",
 		"tailer/long.go: 451 lines, more than 450: split it by subject",
+		"redisstore/lua/a.lua:2: 121 columns, more than 120",
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
@@ -182,7 +200,7 @@ func layoutProblems(files []goFile) (found []string) {
 		if f.production() {
 			found = append(found, badCalls(f)...)
 		}
-		found = append(found, longLines(f)...)
+		found = append(found, longLines(f.name, f.text)...)
 		if last := f.fset.File(f.Package).LineCount(); f.production() && last > 450 {
 			found = append(found, fmt.Sprintf("%s: %d lines, more than 450: split it by subject", f.name, last))
 		}
@@ -329,14 +347,14 @@ func badCalls(f goFile) (found []string) {
 	return found
 }
 
-func longLines(f goFile) (found []string) {
+func longLines(name string, text []byte) (found []string) {
 	n := 0
-	for line := range bytes.Lines(f.text) {
+	for line := range bytes.Lines(text) {
 		n++
 		line = bytes.TrimRight(line, "\r\n")
 		columns := utf8.RuneCount(line) + 3*bytes.Count(line, []byte("\t"))
 		if columns > 120 && !bytes.HasPrefix(line, []byte("//go:")) {
-			found = append(found, fmt.Sprintf("%s:%d: %d columns, more than 120", f.name, n, columns))
+			found = append(found, fmt.Sprintf("%s:%d: %d columns, more than 120", name, n, columns))
 		}
 	}
 	return found

@@ -2,7 +2,8 @@
 -- Returns 1 if it is cancelled, otherwise 0. O(log n).
 local id = ARGV[A]
 forget_expired(id)
-local status, by, at, delivered_at = unpack(redis.call('HMGET', P .. 'event:' .. id, 'status', 'consumer', 'at', 'delivered'))
+local status, by, at, delivered_at =
+  unpack(redis.call('HMGET', P .. 'event:' .. id, 'status', 'consumer', 'at', 'delivered'))
 if status == 'cancelled' then return reply('1') end
 if status == 'expired' then return reply('0') end
 local under_way = status == 'delivering' and event_status(status, by, at, delivered_at) == 'delivering'

@@ -11,6 +11,6 @@ local waited = oldest and math.max(0, now - oldest) or 0
 local due = redis.call('ZRANGE', P .. 'due', 0, 0, 'WITHSCORES')[2]
 local overdue = due and math.max(0, now - due) or 0
 return reply({
-  count('waiting'), count('aside'), count('retired'), count('live'), count('given_up'), all, redis.call('HLEN', P .. 'known'), waited,
-  count('dead'), redis.call('HLEN', P .. 'quarantined'), overdue,
+  count('waiting'), count('aside'), count('retired'), count('live'), count('given_up'), all,
+  redis.call('HLEN', P .. 'known'), waited, count('dead'), redis.call('HLEN', P .. 'quarantined'), overdue,
 })

@@ -1,5 +1,5 @@
--- Changes the fsm.OutboxConfig, unless it has changed since the caller read it. Global; it begins with changed.lua. Every
--- version of the list of subscriptions that is read later has the new form.
+-- Changes the fsm.OutboxConfig, unless it has changed since the caller read it. Global; it begins with changed.lua.
+-- Every version of the list of subscriptions that is read later has the new form.
 -- KEYS[1] the configuration as JSON  KEYS[2] version of the list of subscriptions  KEYS[3] zset of its changes.
 -- ARGV[1] the old form, "" for none  ARGV[2] the new form.
 -- ARGV[3] the list's highest version that the caller has seen  ARGV[4] a random number from 0 to 2047.

@@ -1,5 +1,6 @@
 -- Adds numbers to an hour and to a minute, once for each batch of a process. It has no library.
--- KEYS[1] hash of the hour: field -> number, and process -> its last batch  KEYS[2] hash of the minute: field -> number.
+-- KEYS[1] hash of the hour: field -> number, and process -> its last batch.
+-- KEYS[2] hash of the minute: field -> number.
 -- ARGV[1] process  ARGV[2] number of the batch  ARGV[3] for how long the hour is kept, ms  ARGV[4] the minute, ms.
 -- ARGV[5…] field, number, …
 -- Returns 1, or 0 if the batch was counted before. O(fields).

@@ -1,8 +1,8 @@
--- Counts events by their present status. Those that are not over are counted one by one, in batches: call again with the
--- place that it returns, until it is "", and add up.
+-- Counts events by their present status. Those that are not over are counted one by one, in batches: call again with
+-- the place that it returns, until it is "", and add up.
 -- ARGV[5] the fsm.OutboxPlace behind which it counts, "" for all  ARGV[6] how many at most.
--- Returns { place of the last one that was counted or "" at the end, since when the oldest waits or 0, ms, pending, delivering,
--- retrying, delivered, dead, cancelled }. O(events counted, and expired).
+-- Returns { place of the last one that was counted or "" at the end, since when the oldest waits or 0, ms, pending,
+-- delivering, retrying, delivered, dead, cancelled }. O(events counted, and expired).
 local open = P .. 'events:open'
 local list = redis.call('ZRANGEBYLEX', open, ARGV[A] == '' and '-' or '(' .. ARGV[A], '+', 'LIMIT', 0, ARGV[A + 1])
 local n, oldest = { pending = 0, delivering = 0, retrying = 0, delivered = 0, dead_letter = 0, cancelled = 0 }, 0
@@ -18,7 +18,9 @@ for _, placed in ipairs(list) do
   if waits and tonumber(r[5] or '0') <= now and (oldest == 0 or since < oldest) then oldest = since end
 end
 if ARGV[A] == '' then
-  for _, status in ipairs({ 'delivered', 'dead_letter', 'cancelled' }) do n[status] = n[status] + redis.call('ZCARD', events_of(status)) end
+  for _, status in ipairs({ 'delivered', 'dead_letter', 'cancelled' }) do
+    n[status] = n[status] + redis.call('ZCARD', events_of(status))
+  end
   for _, id in ipairs(redis.call('ZRANGEBYSCORE', P .. 'expire', '-inf', int(now))) do
     local status, placed = unpack(redis.call('HMGET', P .. 'event:' .. id, 'status', 'placed'))
     if placed and (status == 'delivered' or status == 'cancelled') then n[status] = n[status] - 1 end

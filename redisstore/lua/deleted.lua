@@ -25,7 +25,8 @@ if cursor == '0' then
     -- the old record.
     local stamp, till = next_stamp(), ARGV[A + 4] == '1' and micros + GRACE * 1000 or micros
     put_stream(path, {
-      awaited = true, first = stamp, till = till, noted = 0, linked = 0, stamp = stamp, lost = lost_version(), begin = '-1', tail = '',
+      awaited = true, first = stamp, till = till, noted = 0, linked = 0, stamp = stamp, lost = lost_version(),
+      begin = '-1', tail = '',
     })
   end
   if ARGV[A + 3] == '1' then

@@ -4,8 +4,8 @@
 -- ARGV[12] fsm.Delivered.Within  ARGV[13] the dead letter that the events leave, "" if they were delivered.
 -- ARGV[14] if nothing was sent, how often the wake was handed out; otherwise "". Such a report counts only if this
 -- attempt is out (fsm.Delivered.Unsent).
--- ARGV[15] the event that was handed over, "" if it is none  ARGV[16] why it is dead  ARGV[17] the status of the answer, 0
--- without one.
+-- ARGV[15] the event that was handed over, "" if it is none  ARGV[16] why it is dead.
+-- ARGV[17] the status of the answer, 0 without one.
 -- Returns the outcome. O(links of the consumer).
 local c = current(load, ARGV[A], ARGV[A + 1], ARGV[A + 2])
 if not c then

@@ -17,8 +17,8 @@
 --
 -- The scripts return { version, until, failures, next, probing, probes, since, refused, reason, now, yes, paused, list
 -- }. `version` is the version in which the endpoint came on the list as it is. If it is not on the list, `version` is
--- the version of the list now. `yes` is 1 if the script says yes, otherwise 0. `paused` is until when the origin is left
--- alone, ms, 0 for none. `list` is the version of the list now.
+-- the version of the list now. `yes` is 1 if the script says yes, otherwise 0. `paused` is until when the origin is
+-- left alone, ms, 0 for none. `list` is the version of the list now.
 local now = tonumber(ARGV[1])
 if now < 0 then
   local t = redis.call('TIME')
@@ -67,8 +67,8 @@ local function new_version() return changed(KEYS[2], KEYS[3], ARGV[3], tonumber(
 local function endpoint_reply(e, yes)
   local list = redis.call('GET', KEYS[2]) or '0'
   return {
-    e.version or list, e.pause, e.failures, e.next, e.probing, e.probes, e.since, e.refused, e.reason, now, yes and 1 or 0, paused(),
-    list,
+    e.version or list, e.pause, e.failures, e.next, e.probing, e.probes, e.since, e.refused, e.reason,
+    now, yes and 1 or 0, paused(), list,
   }
 end
 
@@ -78,9 +78,9 @@ local function put_endpoint(e, yes)
   if e.pause == 0 and e.failures == 0 and e.since == 0 then
     redis.call('HDEL', KEYS[1], ARGV[3])
   else
-    redis.call('HSET', KEYS[1], ARGV[3],
-      string.format('%s %.0f %.0f %.0f %.0f %.0f %.0f %.0f %s', e.version, e.pause, e.failures, e.next, e.probing, e.probes, e.since,
-        e.refused, e.reason))
+    local text = string.format('%s %.0f %.0f %.0f %.0f %.0f %.0f %.0f %s', e.version, e.pause, e.failures, e.next,
+      e.probing, e.probes, e.since, e.refused, e.reason)
+    redis.call('HSET', KEYS[1], ARGV[3], text)
   end
   return endpoint_reply(e, yes)
 end

@@ -1,4 +1,5 @@
--- Returns the events that were delivered or cancelled long enough ago: { id, event as JSON, ... }. ARGV[5] how many at most.
+-- Returns the events that were delivered or cancelled long enough ago: { id, event as JSON, ... }.
+-- ARGV[5] how many at most.
 -- O(log n + events).
 local ids, found = redis.call('ZRANGEBYSCORE', P .. 'expire', '-inf', int(now), 'LIMIT', 0, ARGV[A]), {}
 for _, id in ipairs(ids) do

@@ -10,7 +10,8 @@ local FEW = 20
 local prefix, most = ARGV[A] .. ':', tonumber(ARGV[A + 3])
 local found, since, more = nil, 0, 0
 for _, list in ipairs({ 'waiting', 'aside' }) do
-  local raw = redis.call('ZRANGEBYSCORE', P .. list, '(' .. ARGV[A + 2], '+inf', 'WITHSCORES', 'LIMIT', ARGV[A + 4], most)
+  local raw = redis.call('ZRANGEBYSCORE', P .. list, '(' .. ARGV[A + 2], '+inf', 'WITHSCORES',
+    'LIMIT', ARGV[A + 4], most)
   if #raw >= 2 * most then more = 1 end
   local few = 0
   for i = 1, #raw, 2 do

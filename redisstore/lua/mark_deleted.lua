@@ -11,5 +11,7 @@ if tonumber(version) > tonumber(redis.call('HGET', P .. 'meta', 'deleted') or '0
   redis.call('HSET', P .. 'meta', 'deleted', version)
 end
 local left = redis.call('SCARD', P .. 'b:' .. sub .. ':' .. gen) + redis.call('ZCARD', P .. 'dead:' .. sub)
-if left > 0 and redis.call('HSET', P .. 'dropping', gen, sub) == 1 then redis.call('HINCRBY', P .. 'meta', 'dropping', 1) end
+if left > 0 and redis.call('HSET', P .. 'dropping', gen, sub) == 1 then
+  redis.call('HINCRBY', P .. 'meta', 'dropping', 1)
+end
 return reply(left)

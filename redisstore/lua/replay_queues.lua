@@ -13,12 +13,13 @@ local function show(id)
   local n = kept[1] or '0'
   local aside = peek(id .. ':' .. n) or { attempt = 0, failing = 0 }
   list[#list + 1] = {
-    id, c.sub, c.primary, redis.call('ZCARD', P .. 'r:' .. id), kept[2] or '0', n, redis.call('HEXISTS', P .. 'rs:' .. id, n),
-    aside.acked or '', aside.ends or '', aside.attempt, int(aside.failing),
+    id, c.sub, c.primary, redis.call('ZCARD', P .. 'r:' .. id), kept[2] or '0', n,
+    redis.call('HEXISTS', P .. 'rs:' .. id, n), aside.acked or '', aside.ends or '', aside.attempt, int(aside.failing),
     aside.failing > 0 and redis.call('HGET', P .. 'f:' .. aside.id, 'error') or '',
   }
 end
-for _, id in ipairs(redis.call('ZRANGEBYLEX', P .. 'replays', from, sub ~= '' and '(' .. sub .. ';' or '+', 'LIMIT', 0, ARGV[A + 2])) do
+local to = sub ~= '' and '(' .. sub .. ';' or '+'
+for _, id in ipairs(redis.call('ZRANGEBYLEX', P .. 'replays', from, to, 'LIMIT', 0, ARGV[A + 2])) do
   look(show, id)
 end
 return reply(list)

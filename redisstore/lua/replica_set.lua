@@ -34,7 +34,9 @@ elseif till > now then
   local most = now + tonumber(ARGV[3])
   till = math.min(till, most)
   -- An older version of Reveille does not store these times. A time that is there may be from an earlier run.
-  if ARGV[5] == '1' or not redis.call('ZSCORE', KEYS[1], ARGV[1]) then redis.call('HSET', KEYS[4], ARGV[1], int(now)) end
+  if ARGV[5] == '1' or not redis.call('ZSCORE', KEYS[1], ARGV[1]) then
+    redis.call('HSET', KEYS[4], ARGV[1], int(now))
+  end
   redis.call('ZADD', KEYS[1], int(till), ARGV[1])
   redis.call('ZREM', KEYS[3], ARGV[1])
   for _, replica in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '(' .. int(most), '+inf')) do
@@ -56,4 +58,7 @@ if lapsed or till == 0 then
 end
 local live, since = redis.call('ZRANGE', KEYS[1], 0, -1), {}
 for i, replica in ipairs(live) do since[i] = tonumber(redis.call('HGET', KEYS[4], replica) or '0') end
-return { now, live, unnoted > 0 and (unnoted + FSM.CLOCK_SKEW) * FSM.VERSIONS or 0, redis.call('ZRANGE', KEYS[3], 0, -1), since }
+return {
+  now, live, unnoted > 0 and (unnoted + FSM.CLOCK_SKEW) * FSM.VERSIONS or 0, redis.call('ZRANGE', KEYS[3], 0, -1),
+  since,
+}

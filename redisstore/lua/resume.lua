@@ -2,8 +2,8 @@
 -- up, or whose next attempt was held back (spec.Resume). Batches: call again with the returned cursor until it
 -- is "0".
 -- A consumer in quarantine goes on if it can be read again.
--- ARGV[5] subscription  ARGV[6] generation  ARGV[7] 1 if an earlier resumption may be lost: then nobody asks for this one
--- ARGV[8] cursor.
+-- ARGV[5] subscription  ARGV[6] generation.
+-- ARGV[7] 1 if an earlier resumption may be lost: then nobody asks for this one  ARGV[8] cursor.
 -- Returns { next cursor, how many were resumed, outcome }. O(batch + links that one script may read).
 local resumed, any, lost = 0, redis.call('EXISTS', P .. 'quarantined') == 1, ARGV[A + 2] == '1'
 

@@ -1,7 +1,7 @@
 -- An operator asks for deliveries now. Global; it begins with changed.lua and endpoint.lua, which lists the common
 -- arguments and the reply. If the endpoint has asked to wait, that wait is over, and so is the pause of its origin. If
--- the endpoint is down, the next probe may begin, unless one is out. If it is not down, its failures no longer count. It
--- says yes if the endpoint is in trouble or its origin was paused. O(log changes).
+-- the endpoint is down, the next probe may begin, unless one is out. If it is not down, its failures no longer count.
+-- It says yes if the endpoint is in trouble or its origin was paused. O(log changes).
 local e, ended = endpoint(), redis.call('ZREM', KEYS[5], ARGV[6]) == 1
 if not e.version then
   if ended then new_version() end

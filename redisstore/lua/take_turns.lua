@@ -34,6 +34,7 @@ end
 for i, key in ipairs(KEYS) do
   local l = limits[i]
   local taken = math.max(l.ahead, wait) + n * l.interval
-  redis.call('SET', key, string.format('%.0f %.0f %.0f', now + taken, l.interval, now), 'PX', math.ceil(taken / 1000) + 60000)
+  local text = string.format('%.0f %.0f %.0f', now + taken, l.interval, now)
+  redis.call('SET', key, text, 'PX', math.ceil(taken / 1000) + 60000)
 end
 return { n, wait }

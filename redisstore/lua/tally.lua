@@ -13,8 +13,8 @@ local COUNTED_LISTS = { 'waiting', 'aside', 'retired', 'live', 'given_up', 'hidd
 -- COUNTED is what a consumer on a list counts as. Failing and retired consumers may be hidden: that takes a look at the
 -- record.
 local COUNTED = {
-  waiting = { 'waking', 'pending' }, aside = { 'waking', 'pending' }, retired = { 'waking' }, live = { 'live', 'pending' },
-  given_up = { 'given_up' }, hidden = { 'hidden' },
+  waiting = { 'waking', 'pending' }, aside = { 'waking', 'pending' }, retired = { 'waking' },
+  live = { 'live', 'pending' }, given_up = { 'given_up' }, hidden = { 'hidden' },
 }
 
 local at, from, to = string.match(ARGV[A], '^(%d+) ?(%S*) ?(%S*)$')
@@ -26,8 +26,8 @@ for i = A + 2, #ARGV, 2 do
   local sub, gen = ARGV[i], ARGV[i + 1]
   if not is_dead(gen) then
     local t = {
-      which = (i - A) / 2, gen = gen, consumers = 0, asides = 0, waking = 0, live = 0, given_up = 0, pending = 0, failing = 0, retired = 0,
-      hidden = 0, since = '0', why = '', woke = 0,
+      which = (i - A) / 2, gen = gen, consumers = 0, asides = 0, waking = 0, live = 0, given_up = 0,
+      pending = 0, failing = 0, retired = 0, hidden = 0, since = '0', why = '', woke = 0,
     }
     tallies[sub] = t
     if at == 0 then
@@ -53,7 +53,9 @@ local function fails(t, id, since)
   elseif c.state ~= 'waking' then
     t.retired = t.retired + 1
   end
-  if has_failed and t.since == '0' then t.since, t.why = int(tonumber(since)), redis.call('HGET', P .. 'f:' .. id, 'error') or '' end
+  if has_failed and t.since == '0' then
+    t.since, t.why = int(tonumber(since)), redis.call('HGET', P .. 'f:' .. id, 'error') or ''
+  end
 end
 
 local function count(list, id, since)
@@ -95,8 +97,8 @@ local counted = {}
 for _, t in pairs(tallies) do
   if t.some then
     counted[#counted + 1] = {
-      t.which, t.consumers, t.asides, t.waking, t.live, t.given_up, t.pending, t.failing, t.retired, t.hidden, t.since, t.why,
-      int(t.woke),
+      t.which, t.consumers, t.asides, t.waking, t.live, t.given_up, t.pending, t.failing, t.retired, t.hidden,
+      t.since, t.why, int(t.woke),
     }
   end
 end

@@ -1,9 +1,9 @@
--- Counts the consumers of some subscriptions one by one (fsm.Tally), however many others there are. If it looks at fewer
--- than a subscription has, it returns all its consumers and asides, and at least so many of the rest.
+-- Counts the consumers of some subscriptions one by one (fsm.Tally), however many others there are. If it looks at
+-- fewer than a subscription has, it returns all its consumers and asides, and at least so many of the rest.
 -- ARGV[5…] which, subscription, generation, how many of its consumers to look at, …
--- Returns { { which, consumers, asides, waking, live, given up, pending, failing, retired, hidden, since, error, woke }, … },
--- as tally.lua does, and then 1 if it has looked at fewer than there are. Subscriptions with nothing to add are left out.
--- O(subscriptions + consumers looked at).
+-- Returns { { which, consumers, asides, waking, live, given up, pending, failing, retired, hidden, since, error, woke
+-- }, … }, as tally.lua does, and then 1 if it has looked at fewer than there are. Subscriptions with nothing to add are
+-- left out. O(subscriptions + consumers looked at).
 local has_asides = redis.call('EXISTS', P .. 'asides') == 1
 local any = redis.call('EXISTS', P .. 'quarantined') == 1
 
@@ -37,14 +37,24 @@ for i = A, #ARGV, 4 do
   local set, gen, most = P .. 'b:' .. ARGV[i + 1] .. ':' .. ARGV[i + 2], ARGV[i + 2], tonumber(ARGV[i + 3])
   local all = not is_dead(gen) and redis.call('SCARD', set) or 0
   if all > 0 then
-    local t, asides = { waking = 0, live = 0, given_up = 0, pending = 0, failing = 0, retired = 0, hidden = 0, since = 0, why = '', woke = 0 }, 0
-    for _, n in ipairs(has_asides and redis.call('HMGET', P .. 'asides', gen, gen .. ':replays') or {}) do asides = asides + tonumber(n or '0') end
-    local ids = most >= all and redis.call('SMEMBERS', set) or most > 0 and redis.call('SSCAN', set, '0', 'COUNT', int(most))[2] or {}
+    local asides, ids = 0, {}
+    for _, n in ipairs(has_asides and redis.call('HMGET', P .. 'asides', gen, gen .. ':replays') or {}) do
+      asides = asides + tonumber(n or '0')
+    end
+    if most >= all then
+      ids = redis.call('SMEMBERS', set)
+    elseif most > 0 then
+      ids = redis.call('SSCAN', set, '0', 'COUNT', int(most))[2]
+    end
+    local t = {
+      waking = 0, live = 0, given_up = 0, pending = 0, failing = 0, retired = 0, hidden = 0,
+      since = 0, why = '', woke = 0,
+    }
     local looked = math.min(#ids, most)
     for n = 1, looked do look(count, ids[n], t, gen) end
     counted[#counted + 1] = {
-      tonumber(ARGV[i]), all - asides, asides, t.waking, t.live, t.given_up, t.pending, t.failing, t.retired, t.hidden, int(t.since), t.why,
-      int(t.woke), looked < all and 1 or 0,
+      tonumber(ARGV[i]), all - asides, asides, t.waking, t.live, t.given_up, t.pending, t.failing, t.retired, t.hidden,
+      int(t.since), t.why, int(t.woke), looked < all and 1 or 0,
     }
   end
 end

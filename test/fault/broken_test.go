@@ -64,8 +64,8 @@ var brokenPushes = []harness.BrokenScript{
 	},
 	{
 		Name: "a push aside begins where its stream goes on", File: "redisstore/lua/library/transitions.lua",
-		Old: "c.primary, links(c)[c.primary].acked, c.epoch, c.profile, {",
-		New: "c.primary, within, c.epoch, c.profile, {",
+		Old: "c.primary, links(c)[c.primary].acked, c.epoch,",
+		New: "c.primary, within, c.epoch,",
 	},
 }
 

@@ -12,8 +12,8 @@
 --   now in ms, or -1 for Redis's own clock
 --   the waking timeout, the liveness timeout, the grace of a gone stream, and the removal after failures, all in ms
 --   1 if wakes are not traced: outcomes then leave out the wakes that ended with "done"
---   the server's incarnation, or "" to ask the server itself. For "?", the script asks it, too. Then the database is not
---   new: a partition without an incarnation on record has lost it.
+--   the server's incarnation, or "" to ask the server itself. For "?", the script asks it, too. Then the database is
+--   not new: a partition without an incarnation on record has lost it.
 -- ARGV[2]  nonce that wake ids are made from. It also identifies the call if the call is sent again.
 -- ARGV[3]  jitter, millionths.
 -- ARGV[4]  the highest watermark of the partition that the caller has seen, 0 if it has seen none.

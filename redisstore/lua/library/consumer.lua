@@ -30,7 +30,8 @@ local function peek(id)
   if #text > 32768 then return nil, 'its record is too long' end
   local state, epoch, wake, woke, attempt, handed, sent, moved, due, by, trouble, who, sub, gen, born, replay, profile,
     primary, linked, acked, ends = string.match(text, RECORD)
-  if state ~= 'idle' and state ~= 'waking' and state ~= 'live' and state ~= 'given_up' or linked == '' and acked ~= '' then
+  local is_state = state == 'idle' or state == 'waking' or state == 'live' or state == 'given_up'
+  if not is_state or linked == '' and acked ~= '' then
     return nil, 'its record has another form'
   end
   local c = {
@@ -95,12 +96,13 @@ end
 local function save(c)
   local trouble, since, again = '', c.since or 0, c.again or 0
   if c.failing + c.parked + c.retired + c.stalled + c.hidden + since + again + c.more > 0 or c.uncounted ~= 0 then
-    trouble = string.format('%.0f %.0f %.0f %d %.0f %.0f %.0f %.0f %d', c.failing, c.uncounted, c.parked, c.retired, c.stalled,
-      c.hidden, since, again, c.more)
+    trouble = string.format('%.0f %.0f %.0f %d %.0f %.0f %.0f %.0f %d', c.failing, c.uncounted, c.parked, c.retired,
+      c.stalled, c.hidden, since, again, c.more)
   end
-  local text = string.format('%s %.0f %s %.0f %d %d %d %d %.0f %s\n', c.state, c.epoch, c.wake ~= '' and c.wake or '-', c.woke,
-    c.attempt, c.handed, c.sent, c.moved, c.due, c.by) .. trouble .. '\n' .. c.who .. '\n' .. (c.acked and '=' .. c.acked or '') ..
-    '\n' .. (c.ends or '')
+  local of_wake = string.format('%s %.0f %s %.0f %d %d %d %d %.0f %s\n', c.state, c.epoch,
+    c.wake ~= '' and c.wake or '-', c.woke, c.attempt, c.handed, c.sent, c.moved, c.due, c.by)
+  local acked, ends = c.acked and '=' .. c.acked or '', c.ends or ''
+  local text = of_wake .. trouble .. '\n' .. c.who .. '\n' .. acked .. '\n' .. ends
   if text ~= c.was then redis.call('SET', P .. 'c:' .. c.id, text) end
   list('failing', c.id, c.was_failing or 0, c.failing)
   list('hidden', c.id, c.was_hidden or 0, c.hidden)
@@ -124,14 +126,15 @@ local function set_who(c)
 end
 
 -- create makes a consumer, which save then writes. The epoch is the highest that an earlier consumer of the same id may
--- have had. The profile is as in a record. For an aside, the table aside has the id of its consumer (of), born and ends.
--- If it replays something, the table also has its number (replay).
+-- have had. The profile is as in a record. For an aside, the table aside has the id of its consumer (of), born and
+-- ends. If it replays something, the table also has its number (replay).
 local function create(sub, gen, id, primary, acked, epoch, profile, aside)
   touched = true
   local c = {
-    id = id, sub = sub, gen = gen, primary = primary, state = 'idle', epoch = epoch, profile = profile, wake = '', woke = 0, attempt = 0,
-    handed = 0, sent = 0, failing = 0, retired = 0, stalled = 0, moved = 0, hidden = 0, uncounted = 0, parked = 0, due = 0, by = '-',
-    more = 0, born = aside and aside.born or profile and epoch or 0, replay = aside and aside.replay or 0,
+    id = id, sub = sub, gen = gen, primary = primary, state = 'idle', epoch = epoch, profile = profile,
+    wake = '', woke = 0, attempt = 0, handed = 0, sent = 0, moved = 0, due = 0, by = '-',
+    failing = 0, uncounted = 0, parked = 0, retired = 0, stalled = 0, hidden = 0, more = 0,
+    born = aside and aside.born or profile and epoch or 0, replay = aside and aside.replay or 0,
     acked = acked, ends = aside and aside.ends, was_due = 0,
   }
   set_who(c)

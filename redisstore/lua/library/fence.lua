@@ -1,8 +1,8 @@
 -- How a partition finds that it may have lost its latest changes, and keeps epochs from being used twice
 -- (fsm/spec/fence.go).
 
--- run_id is what the server has told of itself. It lasts from call to call: the process of a server has one for its whole
--- life, and keeps no library of another process.
+-- run_id is what the server has told of itself. It lasts from call to call: the process of a server has one for its
+-- whole life, and keeps no library of another process.
 local run_id
 
 -- incarnation is the server's run_id, which changes with a restart or a promotion. It is "-" if the server does not
@@ -27,10 +27,10 @@ local function meta()
   return meta_read
 end
 
--- fence returns the base that new epochs lie above (spec.Fence). It begins an incarnation if the partition may have lost
--- its latest changes. There are three signs. The server has another incarnation, or the watermark is lower than what
--- the caller has seen. Or no replica is left that has seen the watermark. Then `unresumed` is that base, until the owner
--- has made up for resumptions that may be lost.
+-- fence returns the base that new epochs lie above (spec.Fence). It begins an incarnation if the partition may have
+-- lost its latest changes. There are three signs. The server has another incarnation, or the watermark is lower than
+-- what the caller has seen. Or no replica is left that has seen the watermark. Then `unresumed` is that base, until the
+-- owner has made up for resumptions that may be lost.
 local function fence()
   if fenced then return fenced end
   local recorded, base = meta()[1], tonumber(meta()[2] or '0')

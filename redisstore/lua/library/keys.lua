@@ -1,19 +1,19 @@
 -- The keys of a partition. They stand below its prefix, P:
 --   `c:<consumer>`  string  a consumer's record, in six lines. "-" stands for an empty word.
---     First, what each wake changes: state, epoch, wake, woke, attempt, handed, sent, moved, due, by. `by` is the nonce of
---     the last callback that succeeded.
---     Then what few consumers have: failing, uncounted, parked, retired, stalled, hidden, since, again, more. The line is
---     empty if all of them are 0.
+--     First, what each wake changes: state, epoch, wake, woke, attempt, handed, sent, moved, due, by. `by` is the nonce
+--     of the last callback that succeeded.
+--     Then what few consumers have: failing, uncounted, parked, retired, stalled, hidden, since, again, more. The line
+--     is empty if all of them are 0.
 --       `failing` is fsm.Consumer.FirstFailure, which may lie ahead.
---       `uncounted` is how much of the time since failing does not count, ms. `parked` is since when an attempt waits that
---       was handed out and not begun, ms.
---       `since` is the epoch when it last went back in a stream (fsm.Link). `again` is the epoch in which an attempt that
---       may have been sent was last taken back. `more` is how many links `l:` has.
---     Then what hardly changes: sub, gen, born, replay, profile. `born` is the epoch that it was made with, if it was made
---     with a profile. `replay` is the number of what an aside replays. `profile` is what its subscription has set
+--       `uncounted` is how much of the time since failing does not count, ms. `parked` is since when an attempt waits
+--       that was handed out and not begun, ms.
+--       `since` is the epoch when it last went back in a stream (fsm.Link). `again` is the epoch in which an attempt
+--       that may have been sent was last taken back. `more` is how many links `l:` has.
+--     Then what hardly changes: sub, gen, born, replay, profile. `born` is the epoch that it was made with, if it was
+--     made with a profile. `replay` is the number of what an aside replays. `profile` is what its subscription has set
 --     (fsm.Profile), none is the profile of the webhook spec.
---     Then the path of its primary. Then "=" and the acked offset there, or nothing if it is not linked to it. Then the Tail
---     of an aside's link (fsm.Consumer.IsAside), or nothing.
+--     Then the path of its primary. Then "=" and the acked offset there, or nothing if it is not linked to it. Then the
+--     Tail of an aside's link (fsm.Consumer.IsAside), or nothing.
 --   `f:<consumer>`  hash  what only some scripts read of a consumer:
 --     `error` is why the last attempt failed, while failing is not 0.
 --     `restarts` is the partition's count of restarts up to which it is up to date (load), none is 0.
@@ -52,30 +52,30 @@
 --     `dropping` is how many generations the key of that name has.
 --     `seq` is the counter of watched. `floor` is the highest epoch of any consumer removed. `restarts` counts restarts
 --     of streams.
---     `life` (the incarnation), `base`, `mark`, `at` and `unresumed`: see fence. `stamp` and `removed`: see next_stamp and
---     drop_stream.
+--     `life` (the incarnation), `base`, `mark`, `at` and `unresumed`: see fence. `stamp` and `removed`: see next_stamp
+--     and drop_stream.
 --     `deleted` is a version of the list. It has none of the subscriptions whose deletion the partition was told of.
 --   `letters`  hash  number of a dead letter -> since when its endpoint had failed, its subscription, and what it tells
 --   (redisstore.letter). The time is in ms, 0 if it was the only failure.
 --   `dead`, `dead:<sub>`  zset  number of a dead letter, which is also its score: of all, or of one subscription.
 --   `dead_counts`  hash  subscription -> how many dead letters it has.
---   `r:<consumer>`  zset  its replay queue (control.ReplayStore): numbers of dead letters and spans, which are also their
---   scores.
+--   `r:<consumer>`  zset  its replay queue (control.ReplayStore): numbers of dead letters and spans, which are also
+--   their scores.
 --   `rs:<consumer>`  hash  number of a span in the queue -> its fsm.ReplaySpan: from, "," and to.
 --   `replays`  zset  consumers whose queue is not empty, all with score 0.
 --   `event:<id>`  hash  an event that was handed over (fsm.OutboxRecord):
 --     `event`, without its payload, `stream`, `status`, `attempts`, `consumer`, `at` (its Place), `last`, `delivered`,
 --     `error` and `code` are the fields of that record. Times are in ms, 0 for none. `placed` is its fsm.OutboxPlace,
---     and `provider` that of the event. `keep` is its Retention, ms. `tries` are the last attempts, a line each: when, the
---     status of the answer, and why it failed. `deliver_at` is its DeliverAt, if it has one. `counted` is there if `event_streams`
---     counts it. Of an event that has expired so early that it may lie in its stream once more, `status` (then "expired"),
---     `placed`, `delivered` and `deliver_at` are left for a time.
+--     and `provider` that of the event. `keep` is its Retention, ms. `tries` are the last attempts, a line each: when,
+--     the status of the answer, and why it failed. `deliver_at` is its DeliverAt, if it has one. `counted` is there if
+--     `event_streams` counts it. Of an event that has expired so early that it may lie in its stream once more,
+--     `status` (then "expired"), `placed`, `delivered` and `deliver_at` are left for a time.
 --   `events:open`, `events:delivered`, `events:dead_letter`, `events:cancelled`  zset  fsm.OutboxPlace of each event on
 --   that fsm.OutboxList, all with score 0.
 --   `delayed`  zset  event that waits for its time -> fsm.OutboxRecord.DelayedUntil, ms.
 --   `expire`  zset  event that was delivered or cancelled -> when it goes, ms.
---   `event_streams`  zset  stream of events -> how many of its events are kept. While it is being removed, the time in ms
---   since when, as a negative number.
+--   `event_streams`  zset  stream of events -> how many of its events are kept. While it is being removed, the time in
+--   ms since when, as a negative number.
 --   `hour:<hour since 1970>`  hash  what became of events in that hour: handed_over, delivered, dead_letter, cancelled,
 --   or `t` and an fsm.TimeBucket, then a space and the provider -> how many. It goes once it is too old to be shown.
 --   `key:<key>`  hash  an idempotency key (fsm.OutboxKey): `id` and `asked`. It is in a partition of its own.

@@ -44,7 +44,9 @@ local function leave_letters(c, cause, tail)
     letters[#letters + 1] = letter_text(c, id, c.primary, of.acked, ends, cause, why, of.attempt, of.born)
   end
   for _, id in ipairs(ids) do lost(id) end
-  if not c.ends and c.state ~= 'given_up' and c.profile and string.find(c.profile, '^%d+,[12]') then lost(c.id, tail) end
+  if not c.ends and c.state ~= 'given_up' and c.profile and string.find(c.profile, '^%d+,[12]') then
+    lost(c.id, tail)
+  end
   if #letters == 0 then return end
   keep_letters(c, letters)
   left[#left + 1] = { c.sub, c.primary, cause, #letters / 2 }
@@ -55,7 +57,8 @@ end
 local function leave_letter(c)
   local first
   for path, l in pairs(links(c)) do
-    if ahead(l.tail, l.acked) and first ~= c.primary and (not first or path == c.primary or differ_after(first, path)) then first = path end
+    local comes_first = first ~= c.primary and (not first or path == c.primary or differ_after(first, path))
+    if ahead(l.tail, l.acked) and comes_first then first = path end
   end
   if not first or c.ends then return end
   local l, why = links(c)[first], redis.call('HGET', P .. 'f:' .. c.id, 'error')

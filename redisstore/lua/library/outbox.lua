@@ -4,17 +4,24 @@
 local function place_in_stream(c) return int(c.born) .. ' ' .. (c.acked or '') end
 
 -- events_of returns the list of the events with a status.
-local function events_of(status) return P .. 'events:' .. ((status == 'pending' or status == 'delivering') and 'open' or status) end
+local function events_of(status)
+  local is_open = status == 'pending' or status == 'delivering'
+  return P .. 'events:' .. (is_open and 'open' or status)
+end
 
 -- begins_at returns from when on an event is delivered (fsm.OutboxEvent.Begins).
-local function begins_at(placed, begins) return math.max(tonumber(string.sub(placed, 1, 13)), tonumber(begins or '0')) end
+local function begins_at(placed, begins)
+  return math.max(tonumber(string.sub(placed, 1, 13)), tonumber(begins or '0'))
+end
 
 -- is_removing says whether a stream of events is being removed: no event in it is new.
 local function is_removing(stream) return tonumber(redis.call('ZSCORE', P .. 'event_streams', stream) or '0') < 0 end
 
--- count_in_stream counts an event as kept in its stream, unless it is. An earlier version does not count those that it keeps.
+-- count_in_stream counts an event as kept in its stream, unless it is. An earlier version does not count.
 local function count_in_stream(id, stream)
-  if redis.call('HSETNX', P .. 'event:' .. id, 'counted', '1') == 1 then redis.call('ZINCRBY', P .. 'event_streams', 1, stream) end
+  if redis.call('HSETNX', P .. 'event:' .. id, 'counted', '1') == 1 then
+    redis.call('ZINCRBY', P .. 'event_streams', 1, stream)
+  end
 end
 
 -- forget_expired drops an event that was delivered or cancelled long enough ago. It says whether it did.
@@ -32,7 +39,8 @@ local function forget_expired(id)
   redis.call('ZREM', P .. 'events:open', placed) -- a version without lists may have delivered it
   local left = begins_at(placed, begins) + FSM.OUTBOX_RETENTION - now
   if left > 0 then
-    redis.call('HSET', key, 'status', 'expired', 'placed', placed, 'delivered', delivered_at, 'deliver_at', begins or '0')
+    redis.call('HSET', key, 'status', 'expired', 'placed', placed,
+      'delivered', delivered_at, 'deliver_at', begins or '0')
     redis.call('PEXPIRE', key, int(math.max(left, FSM.OUTBOX_RETENTION)))
   end
   return true
@@ -42,7 +50,9 @@ end
 local function count_event(what, provider)
   local key = P .. 'hour:' .. int(math.floor(now / 3600000))
   local counts = redis.call('HLEN', key)
-  if counts >= FSM.MAX_OUTBOX_COUNTS and redis.call('HEXISTS', key, what .. ' ' .. provider) == 0 then provider = '(other)' end
+  if counts >= FSM.MAX_OUTBOX_COUNTS and redis.call('HEXISTS', key, what .. ' ' .. provider) == 0 then
+    provider = '(other)'
+  end
   redis.call('HINCRBY', key, what .. ' ' .. provider, 1)
   if counts == 0 then redis.call('PEXPIRE', key, FSM.OUTBOX_COUNTED) end
 end
@@ -60,8 +70,9 @@ end
 -- keep_event keeps an event that was handed over. It lies in its stream behind the place of its consumer.
 local function keep_event(id, event, placed, provider, keep, begins, stream, consumer, place)
   redis.call('DEL', P .. 'event:' .. id)
-  redis.call('HSET', P .. 'event:' .. id, 'event', event, 'placed', placed, 'provider', provider, 'keep', keep, 'stream', stream, 'status',
-    'pending', 'attempts', '0', 'consumer', consumer, 'at', place, 'last', '0', 'delivered', '0', 'error', '', 'code', '0')
+  redis.call('HSET', P .. 'event:' .. id, 'event', event, 'placed', placed, 'provider', provider, 'keep', keep,
+    'stream', stream, 'status', 'pending', 'attempts', '0', 'consumer', consumer, 'at', place, 'last', '0',
+    'delivered', '0', 'error', '', 'code', '0')
   if begins ~= '0' then redis.call('HSET', P .. 'event:' .. id, 'deliver_at', begins) end
   redis.call('ZADD', P .. 'events:open', 0, placed)
   count_in_stream(id, stream)
@@ -92,7 +103,8 @@ local function event_is(id, was, status)
   local key, from, to = P .. 'event:' .. id, events_of(was), events_of(status)
   redis.call('HSET', key, 'status', status)
   if from == to then return end
-  local placed, provider, delivered_at, begins = unpack(redis.call('HMGET', key, 'placed', 'provider', 'delivered', 'deliver_at'))
+  local placed, provider, delivered_at, begins =
+    unpack(redis.call('HMGET', key, 'placed', 'provider', 'delivered', 'deliver_at'))
   if not placed then return end
   redis.call('ZREM', from, placed)
   redis.call('ZADD', to, 0, placed)
@@ -113,8 +125,8 @@ local function event_failed(id, by, attempts, why, code)
   local key = P .. 'event:' .. id
   local status, tries = unpack(redis.call('HMGET', key, 'status', 'tries'))
   if status ~= 'delivering' then return end
-  redis.call('HSET', key, 'consumer', by, 'attempts', int(attempts), 'last', int(now), 'error', why, 'code', code, 'tries',
-    tried(tries, code, why))
+  redis.call('HSET', key, 'consumer', by, 'attempts', int(attempts), 'last', int(now),
+    'error', why, 'code', code, 'tries', tried(tries, code, why))
 end
 
 -- event_over notes that an event is delivered, or dead.
@@ -122,7 +134,8 @@ local function event_over(id, attempts, dead, why, code)
   local key = P .. 'event:' .. id
   local status, delivered_at, tries = unpack(redis.call('HMGET', key, 'status', 'delivered', 'tries'))
   if status ~= 'delivering' then return end
-  redis.call('HSET', key, 'attempts', int(attempts), 'last', int(now), 'error', why, 'code', code, 'tries', tried(tries, code, why))
+  redis.call('HSET', key, 'attempts', int(attempts), 'last', int(now),
+    'error', why, 'code', code, 'tries', tried(tries, code, why))
   if dead then -- a replay of what was delivered may be
     event_is(id, status, delivered_at == '0' and 'dead_letter' or 'delivered')
   else

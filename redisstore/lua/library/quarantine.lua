@@ -20,14 +20,18 @@ local function is_quarantined(id) return redis.call('HEXISTS', P .. 'quarantined
 -- is_of_record says whether an error comes from stored data. Any other error comes from the server, such as a lack of
 -- memory.
 local function is_of_record(why)
-  for _, part in ipairs({ 'attempt to ', 'bad argument', 'WRONGTYPE', 'cannot perform ', 'not an integer', 'not a valid float', 'no number in' }) do
+  local parts = {
+    'attempt to ', 'bad argument', 'WRONGTYPE', 'cannot perform ', 'not an integer', 'not a valid float',
+    'no number in',
+  }
+  for _, part in ipairs(parts) do
     if string.find(why, part, 1, true) then return true end
   end
   return false
 end
 
--- look calls f for one of several consumers, so that an error with this one harms no other. It returns whether that went
--- well, and what f returned, or why it failed. A script that only reads leaves it at that.
+-- look calls f for one of several consumers, so that an error with this one harms no other. It returns whether that
+-- went well, and what f returned, or why it failed. A script that only reads leaves it at that.
 local function look(f, id, ...)
   local ok, result = pcall(f, id, ...)
   if ok then return true, result end
@@ -60,7 +64,8 @@ local function erase(id)
   paths[#paths + 1] = primary
   touched = true
   unwatch(paths, id)
-  redis.call('UNLINK', P .. 'c:' .. id, P .. 'f:' .. id, P .. 'l:' .. id, P .. 'x:' .. id, P .. 'r:' .. id, P .. 'rs:' .. id)
+  redis.call('UNLINK', P .. 'c:' .. id, P .. 'f:' .. id, P .. 'l:' .. id,
+    P .. 'x:' .. id, P .. 'r:' .. id, P .. 'rs:' .. id)
   redis.call('ZREM', P .. 'replays', id)
   if gen then redis.call('SREM', P .. 'b:' .. sub .. ':' .. gen, id) end
   redis.call('HDEL', P .. 'quarantined', id)

@@ -65,7 +65,8 @@ local function moves(l, to) return ahead(to, l.acked) and not other(to, l.tail) 
 local function ack(c, path, to)
   local l = links(c)[path]
   if l and moves(l, to) then
-    if c.since == c.epoch and tonumber(redis.call('HGET', P .. 'f:' .. c.id, 'since:' .. path)) == c.epoch then return end
+    local since = c.since == c.epoch and redis.call('HGET', P .. 'f:' .. c.id, 'since:' .. path)
+    if since and tonumber(since) == c.epoch then return end
     set_acked(c, path, to)
     c.moved = 1
     return true
@@ -118,7 +119,8 @@ end
 -- instead. It returns nil if the consumer is gone or is not in that wake.
 local function current(get, id, epoch, wake)
   local c = get(id)
-  if not c or c.epoch ~= tonumber(epoch) or c.wake ~= wake or c.state == 'given_up' or is_dead(c.gen) then return nil end
+  local in_wake = c and c.epoch == tonumber(epoch) and c.wake == wake
+  if not in_wake or c.state == 'given_up' or is_dead(c.gen) then return nil end
   return c
 end
 

@@ -43,7 +43,9 @@ local function begin_at(path, offset) return ends_before(path, offset) and tail_
 -- note_tail notes a tail that a caller has shown, and whether the stream is closed there (spec.Raised).
 local function note_tail(path, tail, ends)
   local noted = tail_of(path)
-  if after(tail, noted) and not ends_before(path, tail) or ends and tail ~= '' and tail == noted and not is_closed(path) then
+  local raises = after(tail, noted) and not ends_before(path, tail)
+  local closes = ends and tail ~= '' and tail == noted and not is_closed(path)
+  if raises or closes then
     set_noted(path, tail, ends)
   end
 end

@@ -10,7 +10,9 @@ end
 
 -- news says whether a stream has had an event since its consumer was given up (fsm.Link). Function renewed says whether
 -- any of its streams has, O(links).
-local function news(c, path) return ahead(tail_of(path), redis.call('HGET', P .. 'f:' .. c.id, 'past:' .. path) or '') end
+local function news(c, path)
+  return ahead(tail_of(path), redis.call('HGET', P .. 'f:' .. c.id, 'past:' .. path) or '')
+end
 
 local function renewed(c)
   for path in pairs(links(c)) do
@@ -109,9 +111,8 @@ end
 -- step_aside makes the aside that goes on with a failed attempt, and returns its id. The consumer goes on behind its
 -- events (spec.stepAside).
 local function step_aside(c, retry_after, why, profile, span, to, within)
-  local aside = create(c.sub, c.gen, c.id .. ':' .. int(c.epoch), c.primary, links(c)[c.primary].acked, c.epoch, c.profile, {
-    of = c.id, born = c.born, ends = within,
-  })
+  local aside = create(c.sub, c.gen, c.id .. ':' .. int(c.epoch), c.primary, links(c)[c.primary].acked, c.epoch,
+    c.profile, { of = c.id, born = c.born, ends = within })
   aside.state = 'waking'
   begin(aside)
   aside.attempt, aside.due, aside.failing, aside.uncounted = c.attempt, c.due, c.failing, c.uncounted

@@ -33,7 +33,7 @@ local function begin(c)
   c.woke = now
 end
 
--- profiles are the profiles that were read, by their texts. They last from call to call. A text is never read in two ways.
+-- profiles are the profiles that were read, by their texts. They last from call to call. No text is read in two ways.
 local profiles, profiles_read = {}, 0
 
 -- profile_of returns what a consumer's profile says. It is how long an attempt may be out, whether failures never give
@@ -109,12 +109,13 @@ local function ask_for_attempt(c)
     end
   end
   deliveries[#deliveries + 1] = {
-    c.id, c.sub, c.gen, c.primary, c.epoch, c.wake, c.attempt, links_list(c), c.woke, born, attempt, span, c.handed, nudged, replay,
+    c.id, c.sub, c.gen, c.primary, c.epoch, c.wake, c.attempt, links_list(c), c.woke, born, attempt, span,
+    c.handed, nudged, replay,
   }
 end
 
--- uncount takes the time since a moment out of the failure clock, because no attempt could be made in it. The clock does
--- not hold what lies before the first failure.
+-- uncount takes the time since a moment out of the failure clock, because no attempt could be made in it. The clock
+-- does not hold what lies before the first failure.
 local function uncount(c, since)
   if c.failing > 0 and since > 0 then c.uncounted = c.uncounted + math.max(0, now - math.max(since, c.failing)) end
 end
