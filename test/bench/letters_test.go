@@ -341,18 +341,18 @@ func (k *deadOnes) slow() (busiest string, calls samples, longest time.Duration,
 }
 
 // redisMemory is what Redis has allocated, in bytes.
-func (k *deadOnes) redisMemory() int {
-	k.t.Helper()
-	info, err := k.rdb.Info(k.ctx, "memory").Result()
-	k.check(err)
+func (w *world) redisMemory() int {
+	w.t.Helper()
+	info, err := w.redis.Client().Info(w.ctx, "memory").Result()
+	w.check(err)
 	for line := range strings.Lines(info) {
 		if v, found := strings.CutPrefix(strings.TrimSpace(line), "used_memory:"); found {
 			n, err := strconv.Atoi(v)
-			k.check(err)
+			w.check(err)
 			return n
 		}
 	}
-	k.t.Fatal("INFO has no used_memory")
+	w.t.Fatal("INFO has no used_memory")
 	return 0
 }
 

@@ -62,15 +62,18 @@ func silentStreams(b *bench) {
 	_, limit := filesFor(b.silent[len(b.silent)-1])
 	t := b.table("Silent watched streams",
 		fmt.Sprintf("\"CPU\" is the processor time of %s without an event, in %% of one core. At most %d streams "+
-			"have an open request; the others are checked with HEAD. %s. Then %d other streams get events, as above.",
+			"have an open request; the others are checked with HEAD. %s. "+
+			"\"Redis, a consumer\" is what Redis keeps of a consumer at rest and of its stream. "+
+			"Then %d other streams get events, as above.",
 			b.idle, maxLive, limit, b.many),
-		"streams", "system", "RSS", "a stream", "CPU", "Redis RSS", "Redis CPU", "stream server CPU", "open files",
+		"streams", "system", "RSS", "a stream", "CPU", "Redis RSS", "Redis, a consumer", "Redis CPU",
+		"stream server CPU", "open files",
 		fmt.Sprintf("p50 of %d active", b.many), "p99", "wakes/s", "lost", "p50 ÷ without")
-	var bare int
+	var bare, empty int
 	var without time.Duration
 	measure := func(s system, n int, aimedAt float64) {
 		if !b.fits(n) {
-			t.row(n, s, "not measured: too few open files allowed", "", "", "", "", "", "", "", "", "", "", "")
+			t.row(n, s, "not measured: too few open files allowed", "", "", "", "", "", "", "", "", "", "", "", "")
 			return
 		}
 		b.in(s, 1, func(w *world) {
@@ -89,10 +92,13 @@ func silentStreams(b *bench) {
 			used, took := since(before, w.cpu()), time.Since(began)
 			percent := func(r role) float64 { return 100 * used[r].Seconds() / took.Seconds() }
 			rss, redis, files := w.rss(waker), w.rss(store), w.files(waker)
-			each := "-"
+			each, kept := "-", "-"
 			if n == 0 {
-				bare = rss
+				bare, empty = rss, w.redisMemory()
 			} else {
+				consumer := float64(w.redisMemory()-empty) / 1024 / float64(n)
+				kept = decimal(consumer) + " KiB"
+				b.aim(fmt.Sprintf("Redis, a consumer at rest, %d of them, %s", n, s), consumer, "≤", 1.2, " KiB")
 				kib := float64(rss-bare) / 1024 / float64(n)
 				each = decimal(kib) + " KiB"
 				b.aim(fmt.Sprintf("RSS per silent watched stream, %d of them, %s", n, s), kib, "≤", aimedAt, " KiB")
@@ -102,7 +108,7 @@ func silentStreams(b *bench) {
 			if n == 0 {
 				without = p50
 			}
-			t.row(n, s, mib(rss), each, decimal(percent(waker))+" %", mib(redis), decimal(percent(store))+" %",
+			t.row(n, s, mib(rss), each, decimal(percent(waker))+" %", mib(redis), kept, decimal(percent(store))+" %",
 				decimal(percent(streams))+" %", files, p50, m.delays.percentile(99), m.rate(), m.lost,
 				ratio(p50, without))
 			if n == 10_000 && s == tailed {
