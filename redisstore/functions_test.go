@@ -186,8 +186,8 @@ func asOtherVersion(_ context.Context, cmds ...redis.Cmder) error {
 	return nil
 }
 
-// TestTwoVersionsRunOnOneServer holds that replicas of two versions work on the same consumers by turns, each by its
-// own functions, also when one has dropped those of the other.
+// TestTwoVersionsRunOnOneServer holds that replicas of two versions work on the same consumers by turns. Each has its
+// own functions, and gets them back if the other has dropped them.
 func TestTwoVersionsRunOnOneServer(t *testing.T) {
 	t.Parallel()
 	server := redisstore.EmptyRedis(t)

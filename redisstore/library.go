@@ -167,7 +167,7 @@ func (w way) of(ctx context.Context, call scriptCall) *redis.Cmd {
 }
 
 // call makes a call in the first way that does. The client bounds the first command (bounded). Later ones are for a
-// server that lacks or refuses the script: all of it has the time of one call, counted from when the call began.
+// server that lacks or refuses the script. All of them have the time of one call, counted from when the call began.
 func (c *scriptClient) call(ctx context.Context, call scriptCall) (v any, err error) {
 	for i, w := range c.waysTo(call.script) {
 		if w.loads && !(c.lacks(err) && c.load(ctx, call.keys[0])) {

@@ -36,11 +36,12 @@ func changeRecord(ctx context.Context, rdb redis.UniversalClient, key, part, is 
 	return rdb.Set(ctx, key, redisstore.WithPart(record, part, is), 0).Err()
 }
 
-// waysToBreak are all of them: each part and each field is missing, of another type, too large or too long, and each
-// key is of another type.
+// waysToBreak are all of them. Each part of a record and each field is of another type, too large or too long. Each key
+// is of another type.
 func waysToBreak() (ways []broken) {
 	values := []string{
-		"boredom", "", "-5", "1e400", "nan", "1 boredom", "1.5", "=", "=\x00boredom/", strings.Repeat("7", 100_000),
+		"boredom", "", "-5", "1e400", "nan", "1 boredom", "1.5", "=", "=\x00boredom/", "9007199254740992",
+		strings.Repeat("7", 20), strings.Repeat("7", 100_000),
 	}
 	for _, part := range redisstore.RecordParts {
 		for _, value := range values {

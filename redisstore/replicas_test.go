@@ -246,7 +246,6 @@ func TestAReplicaThatCannotReachRedisGoesOnWithWhatItHas(t *testing.T) {
 	harness.Eventually(t, harness.Wait, "they share when it is back, empty", shared(one, two))
 }
 
-// client returns a client that is closed with the test, of a server that may live on.
 // TestALeaseIsRenewedOnAServerThatIsFull holds that replicas keep their partitions until there is memory again.
 func TestALeaseIsRenewedOnAServerThatIsFull(t *testing.T) {
 	t.Parallel()
@@ -273,6 +272,7 @@ func TestALeaseIsRenewedOnAServerThatIsFull(t *testing.T) {
 	})
 }
 
+// client returns a client that is closed with the test, of a server that may live on.
 func client(t *testing.T, r *harness.Redis) *goredis.Client {
 	c := goredis.NewClient(&goredis.Options{Addr: r.Addr, ReadTimeout: harness.Wait})
 	t.Cleanup(func() { _ = c.Close() })

@@ -104,7 +104,7 @@ func (d *Discovery) reconcile(ctx context.Context, it *item, e *Evidence) (again
 	tail := e.Tail
 	if tail == "" || !s.Found() || !e.First.Equal(s.First) {
 		ask := d.up.Look
-		if e.urgent { // a caller waits: the other lane repeats a failed try
+		if e.urgent { // the other lane repeats a failed try
 			ask = d.up.LookNow
 		}
 		look, cancel := d.queue.look(ctx, it)

@@ -3,6 +3,7 @@ package discovery
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -70,9 +71,29 @@ func TestAWriteThatTheStoreWasNotToldOfStaysAheadOfWhatCanWait(t *testing.T) {
 			if n := w.tells.Load(); n != 1 || len(d.queue.urgent.items) != 1 {
 				t.Errorf("the store was told %d times, and %d writes are urgent", n, len(d.queue.urgent.items))
 			}
+			d.queue.add("/told", Evidence{Tail: "1"}, time.Now())
+			d.queue.items["/told"].record = time.Now().Add(time.Hour)
 			if left := d.queue.close(); !slices.Equal(left, []string{"/a"}) {
 				t.Errorf("at the end, %q are left to others", left)
 			}
 		})
+	}
+}
+
+func TestWritesHaveASixthMoreRoom(t *testing.T) {
+	d := build(t, Config{Store: memstore.New(memstore.Options{}).Replica("a", 0), Upstream: &one{}, Max: 6})
+	later := time.Now().Add(time.Hour)
+	for i := range 6 {
+		if !d.queue.add(fmt.Sprint("/", i), Evidence{}, later) {
+			t.Fatalf("path %d has no room", i)
+		}
+	}
+	for _, c := range []struct {
+		path        string
+		write, room bool
+	}{{"/look", false, false}, {"/write", true, true}, {"/another", true, false}} {
+		if got := d.queue.add(c.path, Evidence{Tail: "1", write: c.write}, later); got != c.room {
+			t.Errorf("%s has room: %v", c.path, got)
+		}
 	}
 }

@@ -175,7 +175,7 @@ func (h *history) asidesAgree(kind string) {
 		if !there || c.Asides != n {
 			h.fail("after %s: %s has %d asides, its record says %d", kind, id, n, c.Asides)
 		}
-		h.counted.asides++
+		h.cameUpon.asides++
 	}
 	if kept, err := h.rdb.Keys(h.ctx, "rv:{0}:x:*").Result(); err != nil || len(kept) != len(of) {
 		h.fail("after %s: the asides of %d consumers are kept in %q, %v", kind, len(of), kept, err)

@@ -4,6 +4,7 @@
 package property
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -122,8 +123,8 @@ type history struct {
 	// lost has streams go, and consumers go on that were given up: both leave dead letters.
 	lost bool
 	// kinds are the steps that the history may have.
-	kinds   []step
-	counted *counts
+	kinds    []step
+	cameUpon *counts
 }
 
 // TestScriptsDoWhatTheTransitionsSay is the property test of the state machine.
@@ -139,7 +140,7 @@ func TestScriptsDoWhatTheTransitionsSay(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		aside := rapid.Bool().Draw(rt, "failed deliveries step aside")
 		h := newHistory(t.Context(), rt, rdb, tokens, aside)
-		h.lost, h.counted = rapid.Bool().Draw(rt, "much is lost"), &counted
+		h.lost, h.cameUpon = rapid.Bool().Draw(rt, "much is lost"), &counted
 		steps += h.play()
 	})
 	n, err := strconv.Atoi(flag.Lookup("rapid.checks").Value.String())
@@ -167,7 +168,7 @@ func newHistory(
 		epochs: map[string]int64{}, wakeIDs: map[string]string{}, acked: map[string]fsm.Offset{},
 		read: map[string]int64{}, unsettled: map[string]bool{},
 		over: map[string]bool{}, sent: map[string]time.Time{}, attempts: map[string]int{}, away: map[string]bool{},
-		former: map[string]fsm.Subscription{}, counted: new(counts),
+		former: map[string]fsm.Subscription{}, cameUpon: new(counts),
 	}
 	collect := func(in *fsm.Outcome) *router.Router {
 		return router.New(router.Observer{Transition: func(o fsm.Outcome, _ fsm.Sighting) { in.Add(o) }})
@@ -199,7 +200,33 @@ func (h *history) play() (steps int) {
 		h.step()
 	}
 	h.converges()
+	h.counted()
 	return steps
+}
+
+// counted checks the numbers that the scripts keep of what they could count.
+func (h *history) counted() {
+	const P = "rv:{0}:"
+	dropping, err := h.rdb.HGet(h.ctx, P+"meta", "dropping").Int64()
+	if errors.Is(err, redis.Nil) {
+		dropping, err = 0, nil
+	}
+	h.must(err)
+	there, err := h.rdb.HLen(h.ctx, P+"dropping").Result()
+	h.must(err)
+	h.same("at the end: deleted subscriptions that have something left", dropping, there)
+	records, err := h.rdb.Keys(h.ctx, P+"c:*").Result()
+	h.must(err)
+	for _, key := range records {
+		record, err := h.rdb.Get(h.ctx, key).Result()
+		h.must(err)
+		links, err := h.rdb.HLen(h.ctx, P+"l:"+strings.TrimPrefix(key, P+"c:")).Result()
+		h.must(err)
+		_, record, _ = strings.Cut(record, "\n")
+		trouble, _, _ := strings.Cut(record, "\n")
+		more := trouble[strings.LastIndex(trouble, " ")+1:]
+		h.same("at the end: links of "+key+" beside its primary", cmp.Or(more, "0"), strconv.FormatInt(links, 10))
+	}
 }
 
 func (h *history) subscription(id string) fsm.Subscription {
@@ -378,7 +405,7 @@ func (h *history) outcome(what string, got, want fsm.Outcome) {
 		h.sent[wake.Consumer], h.attempts[wake.Consumer] = h.draw.Now, wake.Attempt
 		if h.away[wake.Consumer] {
 			delete(h.away, wake.Consumer)
-			h.counted.madeAgain++
+			h.cameUpon.madeAgain++
 		}
 		h.refs = append(h.refs, wake)
 		key := fmt.Sprintf("%s %d", wake.Consumer, wake.Epoch)
@@ -414,18 +441,18 @@ func (h *history) outcome(what string, got, want fsm.Outcome) {
 	}
 }
 
-// counts are how often histories came upon what they must come upon: consumers given up, and of these by a last
-// attempt, consumers woken again after that, deliveries, looks at asides, and consumers rewound.
+// counts are how often histories came upon what they must come upon. These are consumers given up (lastOnes by a last
+// attempt), consumers woken again after that, deliveries, looks at asides, and consumers rewound.
 type counts struct{ givenUp, lastOnes, madeAgain, delivered, asides, rewound int }
 
 // givenUp holds that no consumer is given up but by the failure of its last attempt (fsm.Profile), or of one that was
 // made past the limit (D9).
 func (h *history) givenUp(what string, g fsm.Removal) {
-	h.counted.givenUp++
+	h.cameUpon.givenUp++
 	h.away[g.Consumer] = true
 	c, there := h.db.Consumer(g.Consumer)
 	if delays := len(c.Profile.Delays); delays > 0 {
-		h.counted.lastOnes++
+		h.cameUpon.lastOnes++
 		if c.Profile.Lasting || h.attempts[g.Consumer] <= delays {
 			h.fail("%s: given up after attempt %d: %+v", what, h.attempts[g.Consumer], c)
 		}
@@ -1141,7 +1168,7 @@ func (h *history) reports(wake fsm.Delivery, d fsm.Delivered) {
 	h.must(err)
 	h.outcome("deliver", got, want)
 	if len(want.Idle) > 0 {
-		h.counted.delivered++
+		h.cameUpon.delivered++
 	}
 }
 

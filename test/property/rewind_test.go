@@ -46,7 +46,7 @@ func (h *history) rewind() {
 	h.must(wantErr)
 	h.same("what was acked", from, wantFrom)
 	if h.outcome("rewind", got, want); len(want.Deliveries) > 0 {
-		h.counted.rewound++
+		h.cameUpon.rewound++
 	}
 }
 
