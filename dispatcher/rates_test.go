@@ -520,7 +520,7 @@ func TestWhatIsDeliveredAgainYieldsAtAGate(t *testing.T) {
 	r, g := &rates{}, &gate{places: map[deliveryKey]*list.Element{}}
 	for i := range 4 {
 		r.put(g, waiter{delivery: fsm.Delivery{Consumer: fmt.Sprintf("s:replay%d", i), Replay: true}}, false)
-		r.put(g, waiter{delivery: fsm.Delivery{Consumer: fmt.Sprintf("s:aside%d:1", i)}}, false)
+		r.put(g, waiter{delivery: fsm.Delivery{Consumer: fmt.Sprintf("s:aside%d", i), Owner: "s"}}, false)
 	}
 	for i := range 6 {
 		r.put(g, waiter{delivery: fsm.Delivery{Consumer: fmt.Sprintf("s:new%d", i)}}, false)
@@ -529,7 +529,7 @@ func TestWhatIsDeliveredAgainYieldsAtAGate(t *testing.T) {
 	for range 9 {
 		got = append(got, strings.TrimPrefix(r.next(g).delivery.Consumer, "s:"))
 	}
-	want := "[new0 new1 new2 replay0 new3 new4 new5 aside0:1 replay1]"
+	want := "[new0 new1 new2 replay0 new3 new4 new5 aside0 replay1]"
 	if fmt.Sprint(got) != want || r.waiting != 5 {
 		t.Errorf("%v, and %d wait; want %s", got, r.waiting, want)
 	}

@@ -38,11 +38,13 @@ func (l Link) Pending() bool { return l.Tail.Ahead(l.Acked) }
 
 // Consumer is one consumer instance. All times have the precision of a millisecond.
 type Consumer struct {
-	// ID, Subscription, Generation, Primary and Born never change.
+	// ID, Subscription, Generation, Primary, Owner and Born never change.
 	ID           string
 	Subscription string
 	Generation   string
 	Primary      string
+	// Owner is the ID of the consumer that an aside belongs to (IsAside). It is empty for every other consumer.
+	Owner string
 	// Born is the epoch that the consumer was made with, if it was made with a Profile. It tells the consumer from an
 	// earlier one of the same ID, which had another stream.
 	Born    int64
@@ -149,10 +151,7 @@ func RefOf(subscription, stream string) ConsumerRef {
 // aside (Profile.Aside). Its only stream ends for it where that delivery did, whatever follows: the Tail of its Link
 // never changes. It is removed once everything is delivered or dead. It is never hidden, but waits while the other
 // consumer is hidden (spec.Env.Away). It is removed with the other consumer, and no Removal reports it.
-func (c Consumer) IsAside() bool {
-	_, aside := AsideOf(c.ID)
-	return aside
-}
+func (c Consumer) IsAside() bool { return c.Owner != "" }
 
 // Pending says whether any subscribed stream has unprocessed events (webhook spec, Pending Work).
 func (c Consumer) Pending() bool {

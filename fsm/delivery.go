@@ -20,8 +20,10 @@ type Delivery struct {
 	Subscription string
 	Generation   string
 	Primary      string
-	Epoch        int64
-	WakeID       string
+	// Owner is Consumer.Owner.
+	Owner  string
+	Epoch  int64
+	WakeID string
 	// WokeAt is when the wake cycle began, by the store's clock.
 	WokeAt time.Time
 	// Attempt counts from 1 within the wake cycle, Handed is Consumer.Handed.
@@ -67,7 +69,7 @@ func (d Delivery) Ref() DeliveryRef {
 
 // End is the position behind which a delivery of the wake brings nothing; empty if there is no end.
 func (d Delivery) End() Offset {
-	if _, aside := AsideOf(d.Consumer); !aside {
+	if d.Owner == "" {
 		return ""
 	}
 	return d.Streams[0].Tail

@@ -12,7 +12,8 @@ import (
 // that is given up leave letters, too (fsm/spec/lost.go).
 type DeadLetter struct {
 	ID LetterID
-	// Subscription, Generation and Consumer say for whom the events were. Stream is the stream of the events.
+	// Subscription, Generation and Consumer say for whom the events were: those of an aside were for its owner. Stream
+	// is the stream of the events.
 	Subscription, Generation, Consumer, Stream string
 	// Born is Delivery.Born of the delivery: it tells the stream from later ones of the same name.
 	Born int64

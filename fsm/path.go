@@ -336,31 +336,23 @@ func ParseConsumerID(id string) (subscription, path string, ok bool) {
 	return subscription, path, ConsumerID(subscription, path) == id && strings.HasPrefix(path, "/")
 }
 
-// AsideID is the ID of the aside that a consumer gets for the delivery of an epoch. It is no ConsumerID: a ConsumerID
-// has one colon.
-func AsideID(consumer string, epoch int64) string {
-	return consumer + ":" + strconv.FormatInt(epoch, 10)
+// AsideID is the ID of the aside that a consumer gets for the delivery of an epoch, or for what has a number in its
+// replay queue. It is no ConsumerID: a ConsumerID has one colon.
+func AsideID(owner string, number int64) string {
+	return owner + ":" + strconv.FormatInt(number, 10)
 }
 
-// AsideOf returns the ID of the consumer that an aside belongs to. ok is false for any other consumer.
-func AsideOf(id string) (consumer string, ok bool) {
+// ParseAnyConsumerID is ParseConsumerID for the ID of a consumer or of an aside. It is for an ID that comes from
+// outside: it says where the store would keep the consumer. Consumer.Owner says whether one is an aside.
+func ParseAnyConsumerID(id string) (subscription, path string, ok bool) {
 	last := strings.LastIndexByte(id, ':')
 	if last < 0 || strings.IndexByte(id, ':') == last {
-		return "", false
-	}
-	return id[:last], true
-}
-
-// ParseAnyConsumerID is ParseConsumerID for the ID of a consumer or of an aside.
-func ParseAnyConsumerID(id string) (subscription, path string, ok bool) {
-	of, aside := AsideOf(id)
-	if !aside {
 		return ParseConsumerID(id)
 	}
-	if epoch, err := strconv.ParseInt(id[len(of)+1:], 10, 64); err != nil || AsideID(of, epoch) != id {
+	if number, err := strconv.ParseInt(id[last+1:], 10, 64); err != nil || AsideID(id[:last], number) != id {
 		return "", "", false
 	}
-	return ParseConsumerID(of)
+	return ParseConsumerID(id[:last])
 }
 
 // ValidateSubscriptionID returns an error that says what is wrong with a subscription's ID.

@@ -118,7 +118,8 @@ func decodeConsumer(id, text string, rare map[string]string) (c fsm.Consumer, ba
 	if len(lines) != len(recordLines)+3 {
 		return c, fmt.Errorf("redis: the record of consumer %s has %d lines", id, len(lines))
 	}
-	primary, acked, ends := lines[3], lines[4], lines[5]
+	primary, acked := lines[3], lines[4]
+	owner, ends, _ := strings.Cut(lines[5], " ")
 	h := map[string]string{}
 	maps.Copy(h, rare)
 	for i, names := range recordLines {
@@ -142,7 +143,7 @@ func decodeConsumer(id, text string, rare map[string]string) (c fsm.Consumer, ba
 	}
 	at := func(name string) time.Time { return moment(number(name)) }
 	c = fsm.Consumer{
-		ID: id, Subscription: h["sub"], Generation: h["gen"], Primary: primary, Links: c.Links,
+		ID: id, Subscription: h["sub"], Generation: h["gen"], Primary: primary, Owner: owner, Links: c.Links,
 		Born: number("born"), Replay: number("replay"), Replaying: number("replaying"),
 		Replayed: number("replayed"), Letter: number("letter"),
 		Lease: fsm.Lease{

@@ -32,7 +32,7 @@ func (e *SettingError) Unwrap() error { return ErrIncompatible }
 
 // layout is the version of the data layout: keys, records and fields (lua/library/keys.lua). It changes when a version
 // of this program cannot work with the data that another version has stored.
-const layout = "2"
+const layout = "3"
 
 // Check verifies the Redis server and the database. Redis must answer, be of the kind that its URL says, and have
 // version 6.2 or later. The database must hold no data of another layout, partition count or upstream. Check writes

@@ -201,7 +201,7 @@ func (l *logWriter) send(ctx context.Context, batch []*logEntry) (left []*logEnt
 			touched[e.of] = struct{}{}
 			adds[i] = pipe.XAdd(ctx, &redis.XAddArgs{
 				Stream: l.s.keys.deliveryLog(e.of.id, e.of.generation), MaxLen: logLength, Approx: true,
-				Values: writeLogged(e.of.id, e.LoggedAttempt),
+				Values: writeLogged(e.LoggedAttempt),
 			})
 		}
 	}
@@ -410,16 +410,16 @@ func (s *Store) LoggedAttempts(
 
 // writeLogged returns the fields of an entry. Every entry has the same fields, so Redis stores their names once for a
 // hundred entries.
-func writeLogged(sub string, a fsm.LoggedAttempt) []any {
-	consumer, delivery := a.Consumer, a.DeliveryID
-	if consumer == fsm.ConsumerID(sub, a.Stream) {
-		consumer = ""
-	}
+func writeLogged(a fsm.LoggedAttempt) []any {
+	delivery, aside := a.DeliveryID, ""
 	if delivery == a.WakeID {
 		delivery = ""
 	}
+	if a.Owner != "" {
+		aside = a.Consumer
+	}
 	return []any{
-		"t", a.At.UnixMicro(), "d", a.Took.Microseconds(), "s", a.Stream, "c", consumer, "w", a.WakeID, "e", a.Epoch,
+		"t", a.At.UnixMicro(), "d", a.Took.Microseconds(), "s", a.Stream, "c", aside, "w", a.WakeID, "e", a.Epoch,
 		"i", delivery, "a", a.Attempt, "r", a.Result, "h", a.Status, "k", a.Class, "y", a.Reason, "n", a.Events,
 		"b", a.Bytes, "f", string(a.From), "q", a.Waited.Microseconds(), "x", a.Exchanged.Microseconds(),
 		"m", a.Remote, "v", a.HTTP, "l", a.TLS, "o", a.Answer, "z", a.MaxAttempts,
@@ -434,15 +434,16 @@ func readLogged(sub string, e redis.XMessage) fsm.LoggedAttempt {
 	a := fsm.LoggedAttempt{
 		ID: e.ID, Subscription: sub, At: time.UnixMicro(number("t")),
 		Took: time.Duration(number("d")) * time.Microsecond, Stream: text("s"), Consumer: text("c"), WakeID: text("w"),
-		Epoch: number("e"), DeliveryID: text("i"),
-		Attempt: int(number("a")), MaxAttempts: int(number("z")), Result: text("r"), Status: int(number("h")),
-		Class: text("k"), Reason: text("y"), Events: int(number("n")),
-		Bytes: int(number("b")), From: fsm.Offset(text("f")),
+		Epoch: number("e"), DeliveryID: text("i"), Attempt: int(number("a")), MaxAttempts: int(number("z")),
+		Result: text("r"), Status: int(number("h")), Class: text("k"), Reason: text("y"),
+		Events: int(number("n")), Bytes: int(number("b")), From: fsm.Offset(text("f")),
 		Waited:    time.Duration(number("q")) * time.Microsecond,
 		Exchanged: time.Duration(number("x")) * time.Microsecond,
 		Remote:    text("m"), HTTP: text("v"), TLS: text("l"), Answer: text("o"),
 	}
-	a.Consumer = cmp.Or(a.Consumer, fsm.ConsumerID(sub, a.Stream))
+	if a.Owner = fsm.ConsumerID(sub, a.Stream); a.Consumer == "" {
+		a.Consumer, a.Owner = a.Owner, ""
+	}
 	a.DeliveryID = cmp.Or(a.DeliveryID, a.WakeID)
 	a.Extent = fsm.ReadExtent(text("g"), a.From, a.Stream)
 	return a

@@ -117,12 +117,12 @@ func (s *Store) DropOthersOnce(ctx context.Context) { s.dropOthersOnce(ctx) }
 func FunctionsName() string { return ownFunctions().name }
 
 // RecordParts are the parts of a consumer's record.
-var RecordParts = append(slices.Concat(recordLines...), "primary", "acked", "ends")
+var RecordParts = append(slices.Concat(recordLines...), "primary", "acked", "aside")
 
 // WithPart returns a consumer's record with another part in place of one.
 func WithPart(record, part, is string) string {
 	lines := strings.Split(record, "\n")
-	for i, names := range append(slices.Clone(recordLines), []string{"primary"}, []string{"acked"}, []string{"ends"}) {
+	for i, names := range append(slices.Clone(recordLines), []string{"primary"}, []string{"acked"}, []string{"aside"}) {
 		at := slices.Index(names, part)
 		switch {
 		case at < 0:

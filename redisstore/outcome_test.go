@@ -14,7 +14,7 @@ func TestAnOutcomeIsRead(t *testing.T) {
 			"s:%2Fa", "s", "g", "/a", "7", "w_1", "2",
 			[]any{"/a", "-1", "5"},
 			"1790000000123", int64(6), int64(45000),
-			int64(3), int64(4), int64(1), int64(1),
+			int64(3), int64(4), int64(1), int64(1), "o",
 		}},
 		[]any{},
 		[]any{},
@@ -36,7 +36,7 @@ func TestAnOutcomeIsRead(t *testing.T) {
 		t.Errorf("in quarantine are %+v", o.Quarantined)
 	}
 	if w := o.Deliveries[0]; w.Epoch != 7 || w.Attempt != 2 || w.Handed != 4 || w.Born != 6 || len(w.Streams) != 1 ||
-		w.Patience != 45*time.Second || w.Span != 3 || !w.Nudged || !w.Replay ||
+		w.Patience != 45*time.Second || w.Span != 3 || !w.Nudged || !w.Replay || w.Owner != "o" ||
 		!w.WokeAt.Equal(time.UnixMilli(1_790_000_000_123)) {
 		t.Errorf("the wake is %+v", w)
 	}

@@ -161,7 +161,8 @@ func (r *reply) delivery() (w fsm.Delivery) {
 		w.Streams = l.streams(w.Primary)
 		w.WokeAt, w.Born = moment(l.int()), l.int()
 		w.Patience, w.Span = time.Duration(l.int())*time.Millisecond, l.int()
-		w.Handed, w.Nudged, w.Replay, w.Asked = int(l.int()), l.yes(), l.yes(), l.asked
+		w.Handed, w.Nudged, w.Replay, w.Owner = int(l.int()), l.yes(), l.yes(), l.text()
+		w.Asked = l.asked
 	})
 	return w
 }

@@ -332,7 +332,7 @@ func TestCheckRefusesAnOldRedis(t *testing.T) {
 				}
 			}
 			if err := old.Register("HGET", func(c *server.Peer, _ string, args []string) {
-				c.WriteBulk(map[string]string{"layout": "2", "partitions": "8", "born": "8"}[args[1]])
+				c.WriteBulk(map[string]string{"layout": "3", "partitions": "8", "born": "8"}[args[1]])
 			}); err != nil {
 				t.Fatal(err)
 			}

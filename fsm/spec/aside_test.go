@@ -44,7 +44,7 @@ func TestAFailedDeliveryStepsAside(t *testing.T) {
 	}
 	a := *e.Aside
 	link := fsm.Link{Acked: "10", Tail: fsm.Offset("10").At(2, "12")}
-	if a.ID != "sub:%2Fa:7" || len(a.Links) != 1 || a.Links["/a"] != link || a.Born != c.Born ||
+	if a.ID != "sub:%2Fa:7" || a.Owner != c.ID || len(a.Links) != 1 || a.Links["/a"] != link || a.Born != c.Born ||
 		a.State != fsm.Waking || a.Sent || a.WakeID != "w_aside" || a.Asides != 0 || a.LastError != "status 500" ||
 		!a.Deadline.Equal(t0.Add(9*time.Second)) || !a.FirstFailure.Equal(t0.Add(time.Second)) {
 		t.Errorf("the aside is %+v", a)
@@ -73,7 +73,7 @@ func TestWhatDoesNotStepAside(t *testing.T) {
 	room := full
 	room.Asides--
 	aside := attempted(unordered, 1)
-	aside.ID = fsm.AsideID(aside.ID, 6)
+	aside.ID, aside.Owner = fsm.AsideID(aside.ID, 6), aside.ID
 	other := attempted(unordered, 1)
 	other.Links = map[string]fsm.Link{"/b": {Acked: "10", Tail: "12"}}
 	for _, tc := range []struct {

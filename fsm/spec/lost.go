@@ -20,9 +20,9 @@ func OfGivenUp(l fsm.DeadLetter) bool { return fsm.RemovalCause(l.Class) == fsm.
 func letter(c fsm.Consumer, path string, cause fsm.RemovalCause, reason string) *fsm.DeadLetter {
 	l := c.Links[path]
 	return &fsm.DeadLetter{
-		Subscription: c.Subscription, Generation: c.Generation, Consumer: c.ID, Stream: path, Born: c.Born,
-		From: l.Acked, To: l.Tail, Within: l.Tail, Attempts: c.Attempt, Class: string(cause), Reason: reason,
-		FirstFailure: c.FirstFailure,
+		Subscription: c.Subscription, Generation: c.Generation, Consumer: cmp.Or(c.Owner, c.ID), Stream: path,
+		Born: c.Born, From: l.Acked, To: l.Tail, Within: l.Tail, Attempts: c.Attempt, Class: string(cause),
+		Reason: reason, FirstFailure: c.FirstFailure,
 	}
 }
 

@@ -26,7 +26,7 @@ func TestWhatGoesWithAStreamLeavesALetter(t *testing.T) {
 		Attempts: 2, Class: "stream_deleted", Reason: "the stream was deleted", FirstFailure: since,
 	}
 	aside := letter
-	aside.Consumer, aside.Reason = "s:%2Fa:7", "status 500"
+	aside.Reason = "status 500"
 	anew := letter
 	anew.Class, anew.Reason = "stream_recreated", "the stream was made anew under its name"
 	missing := letter
@@ -45,9 +45,9 @@ func TestWhatGoesWithAStreamLeavesALetter(t *testing.T) {
 		"what is yet to be pushed of a stream that is missing": {
 			fsm.RemovedStreamGone, func(*fsm.Consumer) {}, &missing,
 		},
-		"what is aside": {fsm.RemovedStreamDeleted, func(c *fsm.Consumer) { c.ID = "s:%2Fa:7" }, &aside},
+		"what is aside": {fsm.RemovedStreamDeleted, func(c *fsm.Consumer) { c.ID, c.Owner = "s:%2Fa:7", c.ID }, &aside},
 		"what is aside of a letter leaves none, for that stays": {
-			fsm.RemovedStreamDeleted, func(c *fsm.Consumer) { c.ID, c.Replay = "s:%2Fa:7", 17 }, nil,
+			fsm.RemovedStreamDeleted, func(c *fsm.Consumer) { c.ID, c.Owner, c.Replay = "s:%2Fa:7", c.ID, 17 }, nil,
 		},
 		"nor does what is delivered": {
 			fsm.RemovedStreamDeleted,

@@ -21,7 +21,7 @@ func Replays(c fsm.Consumer, l fsm.DeadLetter) bool {
 func StartReplay(c fsm.Consumer, env Env, number int64, span fsm.ReplaySpan, epoch int64) (fsm.Consumer, Effects) {
 	aside := fsm.Consumer{
 		ID: fsm.AsideID(c.ID, number), Subscription: c.Subscription, Generation: c.Generation, Primary: c.Primary,
-		Profile: c.Profile, Born: c.Born, Replay: number,
+		Owner: c.ID, Profile: c.Profile, Born: c.Born, Replay: number,
 		Links:    map[string]fsm.Link{c.Primary: {Acked: span.From, Tail: span.To}},
 		Lease:    fsm.Lease{State: fsm.Waking, Epoch: max(c.Epoch, epoch)},
 		Attempts: fsm.Attempts{Retired: c.Retired},

@@ -252,7 +252,8 @@ func stepsAside(c fsm.Consumer, env Env, f fsm.Failure) bool {
 // stepAside makes the aside that goes on with a failed attempt, and goes on behind what that has brought.
 func stepAside(c fsm.Consumer, env Env, f fsm.Failure) (fsm.Consumer, Effects) {
 	aside := c
-	aside.ID, aside.Asides, aside.Stalled, aside.Replaying, aside.Replayed = fsm.AsideID(c.ID, c.Epoch), 0, 0, 0, 0
+	aside.ID, aside.Owner = fsm.AsideID(c.ID, c.Epoch), c.ID
+	aside.Asides, aside.Stalled, aside.Replaying, aside.Replayed = 0, 0, 0, 0
 	aside.Links = map[string]fsm.Link{c.Primary: {Acked: c.Links[c.Primary].Acked, Tail: f.Within}}
 	own := env
 	own.WakeID = env.AsideWakeID

@@ -92,7 +92,7 @@ func Current(c fsm.Consumer, r fsm.DeliveryRef) bool {
 func deliveryNow(c fsm.Consumer) *fsm.Delivery {
 	w := &fsm.Delivery{
 		Consumer: c.ID, Subscription: c.Subscription, Generation: c.Generation, Primary: c.Primary,
-		Epoch: c.Epoch, WakeID: c.WakeID, WokeAt: c.WokeAt, Attempt: c.Attempt, Handed: c.Handed,
+		Owner: c.Owner, Epoch: c.Epoch, WakeID: c.WakeID, WokeAt: c.WokeAt, Attempt: c.Attempt, Handed: c.Handed,
 	}
 	if !c.Profile.IsZero() {
 		w.Born, w.Patience, w.Replay = c.Born, c.Profile.Attempt, c.Replay != 0

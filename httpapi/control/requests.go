@@ -33,11 +33,8 @@ func (s *Service) Request(
 	}
 	born := int64(0)
 	if sub.Mode == fsm.ModePush {
-		owner, aside := fsm.AsideOf(a.Consumer)
-		if !aside {
-			owner = a.Consumer
-		}
-		consumer, err := s.View.Consumer(ctx, fsm.ConsumerRef{ID: owner, Home: a.Stream})
+		owner := fsm.ConsumerRef{ID: cmp.Or(a.Owner, a.Consumer), Home: a.Stream}
+		consumer, err := s.View.Consumer(ctx, owner)
 		switch {
 		case errors.Is(err, fsm.ErrNotFound):
 			return r, a, refusal.New(fsm.CodeEventsGone,

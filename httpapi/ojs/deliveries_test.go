@@ -59,7 +59,10 @@ func (h *harness) dead(sub fsm.Subscription, n int) {
 // waits puts a consumer in the store that is at a delivery; its next attempt waits for a minute.
 func (h *harness) waits(sub fsm.Subscription, id string, n int, change func(*fsm.Consumer)) fsm.Consumer {
 	c := spec.NewConsumer(sub, "/jobs/a", "0003", int64(n))
-	c.ID, c.State, c.WakeID, c.Attempt, c.Handed = id, fsm.Waking, fmt.Sprint("w_", n), 1, 1
+	if id != c.ID {
+		c.ID, c.Owner = id, c.ID
+	}
+	c.State, c.WakeID, c.Attempt, c.Handed = fsm.Waking, fmt.Sprint("w_", n), 1, 1
 	c.Deadline = h.Clock().Add(time.Minute)
 	c.Links["/jobs/a"] = fsm.Link{Acked: "0003", Tail: "0009"}
 	if change != nil {

@@ -129,11 +129,11 @@ func (f *Face) retryDelivery(ctx context.Context, d control.Delivery) error {
 	return err
 }
 
-// away says whether a consumer is hidden. An aside is hidden while its consumer is (spec.Env.Away).
+// away says whether a consumer is hidden. An aside is hidden while its owner is (spec.Env.Away).
 func (f *Face) away(ctx context.Context, c fsm.Consumer) (bool, error) {
-	if of, aside := fsm.AsideOf(c.ID); aside {
+	if c.IsAside() {
 		var err error
-		c, err = f.Control.View.Consumer(ctx, fsm.ConsumerRef{ID: of, Home: c.Primary})
+		c, err = f.Control.View.Consumer(ctx, fsm.ConsumerRef{ID: c.Owner, Home: c.Primary})
 		if err != nil && !errors.Is(err, fsm.ErrNotFound) {
 			return false, err
 		}

@@ -96,7 +96,6 @@ type ConsumersBody struct {
 
 func (f *Face) consumerBody(ctx context.Context, c fsm.Consumer, now time.Time) ConsumerBody {
 	c = c.AsOf(now)
-	of, _ := fsm.AsideOf(c.ID)
 	waits, blocked := waitsFor(c), (*BlockedBody)(nil)
 	if why := c.Blocked(now, f.Control.Paused(ctx, c)); why != "" {
 		blocked = &BlockedBody{why, why.Rule().By}
@@ -105,8 +104,8 @@ func (f *Face) consumerBody(ctx context.Context, c fsm.Consumer, now time.Time) 
 		}
 	}
 	return ConsumerBody{
-		ID: c.ID, Subscription: c.Subscription, Primary: c.Primary, AsideOf: of,
-		Partition: f.Control.View.PartitionOf(c.Primary), State: c.State,
+		ID: c.ID, Subscription: c.Subscription, Primary: c.Primary, AsideOf: c.Owner,
+		Partition: f.Control.View.PartitionOf(c.Ref().Home), State: c.State,
 		Condition: string(c.Condition()), Epoch: c.Epoch, WakeID: c.WakeID, WokenAt: web.Time(c.WokeAt),
 		Attempt:  c.Attempt,
 		WaitsFor: waits, Blocked: blocked, Deadline: web.Time(c.Deadline),

@@ -85,7 +85,7 @@ func (f *Face) Letters(ctx context.Context, query url.Values, p paging.Page) (bo
 // primaryOf is the primary stream of a letter's consumer, in whose partition the letter is. A consumer that was given
 // up may have left a letter about another of its streams.
 func primaryOf(l fsm.DeadLetter) string {
-	_, path, _ := fsm.ParseAnyConsumerID(l.Consumer)
+	_, path, _ := fsm.ParseConsumerID(l.Consumer)
 	return path
 }
 

@@ -30,7 +30,7 @@ local c = load(id)
 if not c and is_quarantined(id) then return reply(refuse('INTERNAL')) end
 -- No worker has a token of an aside, or of a consumer that was never woken. Such callbacks are for an earlier consumer
 -- of the same id.
-if not c or aside_of(c) or c.gen ~= gen or c.hidden > 0 or c.wake == '' or c.state == 'given_up' or is_dead(c.gen) then
+if not c or c.owner or c.gen ~= gen or c.hidden > 0 or c.wake == '' or c.state == 'given_up' or is_dead(c.gen) then
   return reply(refuse('CONSUMER_GONE'))
 end
 if token_expired then return reply(refuse('TOKEN_EXPIRED')) end

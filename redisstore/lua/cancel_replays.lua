@@ -5,7 +5,7 @@ local c, n = load(ARGV[A]), 0
 if c then
   n = redis.call('ZCARD', P .. 'r:' .. c.id)
   local number = redis.call('HGET', P .. 'f:' .. c.id, 'replaying')
-  local aside = number and record(c.id .. ':' .. number)
+  local aside = number and record(aside_id(c.id, number))
   if aside then remove(aside) end
   redis.call('UNLINK', P .. 'r:' .. c.id, P .. 'rs:' .. c.id)
   redis.call('ZREM', P .. 'replays', c.id)

@@ -10,9 +10,9 @@
 local c = current(load, ARGV[A], ARGV[A + 1], ARGV[A + 2])
 if not c then
   local again = load(ARGV[A])
-  local of = not again and string.match(ARGV[A], '^([^:]*:[^:]*):')
-  local next_replay = of and redis.call('HGET', P .. 'f:' .. of, 'replaying')
-  repeated(again or next_replay and load(of .. ':' .. next_replay)) -- the replay after the one that the call has ended
+  local owner = not again and redis.call('GET', P .. 'n:' .. NONCE)
+  local next_replay = owner and redis.call('HGET', P .. 'f:' .. owner, 'replaying')
+  repeated(again or next_replay and load(aside_id(owner, next_replay)))
 elseif ARGV[A + 9] == '' or attempt_out(c, ARGV[A + 9]) then
   local failing, letter, attempts = c.failing, ARGV[A + 8], math.max(c.attempt, 1)
   delivered(c)
@@ -24,8 +24,10 @@ elseif ARGV[A + 9] == '' or attempt_out(c, ARGV[A + 9]) then
     if letter ~= '' then keep_letters(c, { int(failing), letter }) end
     if ARGV[A + 10] ~= '' then event_over(ARGV[A + 10], attempts, letter ~= '', ARGV[A + 11], ARGV[A + 12]) end
   end
-  local of = aside_of(c)
   finished(c)
-  if c.replay > 0 and redis.call('EXISTS', P .. 'c:' .. c.id) == 0 then replay_over(of, int(c.replay)) end
+  if c.replay > 0 and redis.call('EXISTS', P .. 'c:' .. c.id) == 0 then
+    redis.call('SET', P .. 'n:' .. NONCE, c.owner, 'PX', REPEATED)
+    replay_over(c.owner, int(c.replay))
+  end
 end
 return reply(outcome())

@@ -6,9 +6,8 @@ local acted, stopped = 0, 0
 
 -- is_away is spec.Env.Away.
 local function is_away(c)
-  local of = aside_of(c)
-  of = of and peek(of)
-  return of and of.hidden > 0
+  local owner = c.owner and peek(c.owner)
+  return owner and owner.hidden > 0
 end
 
 -- If an earlier run of this call has handed out attempts, its reply was lost. They are handed out again while they are

@@ -20,7 +20,7 @@ local function replay(id, n, letter)
 end
 for _, n in ipairs(letters_of(ARGV[A], ARGV[A + 2], ARGV[A + 3], ARGV[A + 4])) do
   local letter = letter_of(n)
-  local id = letter and receiver_of(letter)
+  local id = letter and letter.c
   if id and not can_read(id) then break end
   looked, last = looked + 1, n
   if is_of(letter, ARGV[A + 1]) then

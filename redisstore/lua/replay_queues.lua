@@ -11,7 +11,7 @@ local function show(id)
   local c, kept = peek(id), redis.call('HMGET', P .. 'f:' .. id, 'replaying', 'replayed')
   if not c then return end
   local n = kept[1] or '0'
-  local aside = peek(id .. ':' .. n) or { attempt = 0, failing = 0 }
+  local aside = peek(aside_id(id, n)) or { attempt = 0, failing = 0 }
   list[#list + 1] = {
     id, c.sub, c.primary, redis.call('ZCARD', P .. 'r:' .. id), kept[2] or '0', n,
     redis.call('HEXISTS', P .. 'rs:' .. id, n), aside.acked or '', aside.ends or '', aside.attempt, int(aside.failing),

@@ -29,11 +29,11 @@ var brokenAsides = []harness.BrokenScript{
 	},
 	{
 		Name: "an aside is not counted out", File: "redisstore/lua/library/consumer.lua",
-		Old: "redis.call('SREM', P .. 'x:' .. of, c.id)", New: "",
+		Old: "redis.call('SREM', P .. 'x:' .. owner, c.id)", New: "",
 	},
 	{
 		Name: "an aside that is done stays", File: "redisstore/lua/library/steps.lua",
-		Old: "elseif c.ends and not pending(c) then", New: "elseif false then",
+		Old: "elseif c.owner and not pending(c) then", New: "elseif false then",
 	},
 	{
 		Name: "an aside begins its schedule anew", File: "redisstore/lua/library/transitions.lua",
@@ -61,7 +61,7 @@ var brokenAsides = []harness.BrokenScript{
 	},
 	{
 		Name: "a callback is taken for an aside", File: "redisstore/lua/callback.lua",
-		Old: "or aside_of(c) ", New: "",
+		Old: "or c.owner ", New: "",
 	},
 }
 
@@ -140,11 +140,10 @@ func (h *history) nudgedPush() {
 func (h *history) asidesAgree(kind string) {
 	of := map[string]int{}
 	for _, want := range h.db.Consumers() {
-		id, aside := fsm.AsideOf(want.ID)
-		if !aside {
+		if !want.IsAside() {
 			continue
 		}
-		of[id]++
+		of[want.Owner]++
 		got, err := h.store.Consumer(h.ctx, want.Ref())
 		h.must(err)
 		h.same("after "+kind+": aside "+want.ID, got, want)

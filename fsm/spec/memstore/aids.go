@@ -83,7 +83,7 @@ func (db *DB) PutLetter(l fsm.DeadLetter) {
 	defer db.mu.Unlock()
 	t := db.begin()
 	home := l.Stream
-	if _, path, ok := fsm.ParseAnyConsumerID(l.Consumer); ok {
+	if _, path, ok := fsm.ParseConsumerID(l.Consumer); ok {
 		home = path
 	}
 	t.keep(t.home(home), l)

@@ -28,8 +28,8 @@ func (s *Store) Due(ctx context.Context, partition, limit int) (o fsm.Outcome, n
 		n = len(due)
 		for _, c := range due {
 			env := t.env(p, c.ID)
-			if of, aside := fsm.AsideOf(c.ID); aside {
-				env.Away = !p.consumers[of].HiddenAt.IsZero()
+			if c.IsAside() {
+				env.Away = !p.consumers[c.Owner].HiddenAt.IsZero()
 			}
 			c, e := spec.Due(c, env)
 			t.put(p, c, e, &o)

@@ -66,7 +66,7 @@ func (s *Store) DropDeadLetters(
 		list = list[max(len(list)-most, 0):]
 		slices.Reverse(list)
 		for _, l := range list {
-			if span.Stream == "" || receiverOf(l) == fsm.ConsumerID(span.Subscription, span.Stream) {
+			if span.Stream == "" || l.Consumer == fsm.ConsumerID(span.Subscription, span.Stream) {
 				w.Done++
 				t.dropLetter(p, l, &o)
 			}
@@ -95,20 +95,11 @@ func (t *tx) dropNumbered(p *partition, number int64, o *fsm.Outcome) {
 func (t *tx) dropLetter(p *partition, l fsm.DeadLetter, o *fsm.Outcome) {
 	n := l.ID.Number
 	p.letters = slices.DeleteFunc(slices.Clone(p.letters), func(l fsm.DeadLetter) bool { return l.ID.Number == n })
-	if c, there := p.consumers[receiverOf(l)]; there && c.Replaying == n {
+	if c, there := p.consumers[l.Consumer]; there && c.Replaying == n {
 		t.replayEnds(p, c, o)
 	} else if there {
 		p.unqueue(c.ID, n)
 	}
-}
-
-// receiverOf returns the ID of the consumer that a letter's events are for. The events of an aside are for its
-// consumer.
-func receiverOf(l fsm.DeadLetter) string {
-	if of, aside := fsm.AsideOf(l.Consumer); aside {
-		return of
-	}
-	return l.Consumer
 }
 
 // LettersOf implements control.LetterStore.

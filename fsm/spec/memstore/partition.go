@@ -133,10 +133,10 @@ func (p *partition) take(c fsm.Consumer) {
 	delete(p.consumers, c.ID)
 	p.order = nil
 	p.floor = max(p.floor, was.Epoch)
-	if of, aside := fsm.AsideOf(c.ID); aside {
-		if parent, there := p.consumers[of]; there {
-			parent.Asides--
-			p.consumers[of] = parent
+	if c.IsAside() {
+		if owner, there := p.consumers[c.Owner]; there {
+			owner.Asides--
+			p.consumers[c.Owner] = owner
 		}
 		return
 	}
@@ -153,7 +153,7 @@ func (p *partition) asidesOf(c fsm.Consumer) (list []fsm.Consumer) {
 		return nil
 	}
 	for _, a := range p.all() {
-		if of, aside := fsm.AsideOf(a.ID); aside && of == c.ID {
+		if a.Owner == c.ID {
 			list = append(list, a)
 		}
 	}

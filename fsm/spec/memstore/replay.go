@@ -23,9 +23,9 @@ func (s *Store) ReplayDeadLetters(
 	err = s.do(ctx, func(t *tx) {
 		list, p := t.spanned(span, most), t.partitions[span.Partition]
 		for _, l := range list {
-			c, there := p.standing(receiverOf(l))
+			c, there := p.standing(l.Consumer)
 			switch {
-			case span.Stream != "" && receiverOf(l) != fsm.ConsumerID(span.Subscription, span.Stream):
+			case span.Stream != "" && l.Consumer != fsm.ConsumerID(span.Subscription, span.Stream):
 			case !there || !spec.Replays(c, l):
 				w.Refused++
 			case spec.OfGivenUp(l):
@@ -184,8 +184,7 @@ func (t *tx) replayEnds(p *partition, c fsm.Consumer, o *fsm.Outcome) {
 
 // replayOver follows the end of a replay: it drops the letter, and begins the next replay.
 func (t *tx) replayOver(p *partition, aside fsm.Consumer, o *fsm.Outcome) {
-	of, _ := fsm.AsideOf(aside.ID)
-	c := p.consumers[of]
+	c := p.consumers[aside.Owner]
 	c.Replayed++
 	p.store(c)
 	i := slices.IndexFunc(p.letters, func(l fsm.DeadLetter) bool { return l.ID.Number == aside.Replay })

@@ -26,7 +26,7 @@ local function start_over(c, made_anew, was)
     local cause = tail == '' and 'stream_deleted' or 'stream_recreated'
     leave_letters(c, cause, was or redis.call('HGET', P .. 's:' .. c.primary, 'was') or '')
     remove(c, cause)
-    if tail == '' or c.ends then return nil end
+    if tail == '' or c.owner then return nil end
     local anew = create(c.sub, c.gen, c.id, c.primary, '-1', c.epoch, c.profile)
     set_noted(c.primary, tail, ends)
     wake_if_pending(anew)

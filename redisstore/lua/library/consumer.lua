@@ -6,13 +6,13 @@ local function is_dead(gen)
   return (meta()[5] or '0') ~= '0' and redis.call('HEXISTS', P .. 'dropping', gen) == 1
 end
 
--- aside_of returns the id of an aside's consumer, or nil for any other consumer (fsm.AsideOf). Its field ends
--- tells an aside from other consumers.
-local function aside_of(c) return string.match(c.id, '^([^:]*:[^:]*):') end
+-- aside_id returns the id of an aside (fsm.AsideID). No script takes an id apart: the field owner tells an aside from
+-- other consumers.
+local function aside_id(owner, number) return owner .. ':' .. number end
 
 -- place_of names the list that a consumer is on. An idle consumer is on none.
 local function place_of(c)
-  if c.state == 'waking' then return c.retired == 1 and 'retired' or c.ends and 'aside' or 'waiting' end
+  if c.state == 'waking' then return c.retired == 1 and 'retired' or c.owner and 'aside' or 'waiting' end
   return (c.state == 'live' or c.state == 'given_up') and c.state or nil
 end
 
@@ -29,9 +29,11 @@ local function peek(id)
   if not text then return nil end
   if #text > 32768 then return nil, 'its record is too long' end
   local state, epoch, wake, woke, attempt, handed, sent, moved, due, by, trouble, who, sub, gen, born, replay, profile,
-    primary, linked, acked, ends = string.match(text, RECORD)
+    primary, linked, acked, aside = string.match(text, RECORD)
   local is_state = state == 'idle' or state == 'waking' or state == 'live' or state == 'given_up'
-  if not is_state or linked == '' and acked ~= '' then
+  local owner, ends
+  if is_state and aside ~= '' then owner, ends = string.match(aside, '^(%S+) (.+)$') end
+  if not is_state or linked == '' and acked ~= '' or aside ~= '' and not owner then
     return nil, 'its record has another form'
   end
   local c = {
@@ -39,7 +41,7 @@ local function peek(id)
     attempt = attempt + 0, handed = handed + 0, sent = sent + 0, moved = moved + 0, due = due + 0, by = by,
     failing = 0, uncounted = 0, parked = 0, retired = 0, stalled = 0, hidden = 0, more = 0,
     who = who, sub = sub, gen = gen, born = born + 0, replay = replay + 0, profile = profile ~= '-' and profile,
-    primary = primary, acked = linked ~= '' and acked, ends = ends ~= '' and ends,
+    primary = primary, acked = linked ~= '' and acked, owner = owner, ends = ends,
   }
   local most = math.max(c.epoch, c.woke, c.attempt, c.handed, c.due, c.born, c.replay)
   if trouble ~= '' then
@@ -101,8 +103,8 @@ local function save(c)
   end
   local of_wake = string.format('%s %.0f %s %.0f %d %d %d %d %.0f %s\n', c.state, c.epoch,
     c.wake ~= '' and c.wake or '-', c.woke, c.attempt, c.handed, c.sent, c.moved, c.due, c.by)
-  local acked, ends = c.acked and '=' .. c.acked or '', c.ends or ''
-  local text = of_wake .. trouble .. '\n' .. c.who .. '\n' .. acked .. '\n' .. ends
+  local acked, aside = c.acked and '=' .. c.acked or '', c.owner and c.owner .. ' ' .. c.ends or ''
+  local text = of_wake .. trouble .. '\n' .. c.who .. '\n' .. acked .. '\n' .. aside
   if text ~= c.was then redis.call('SET', P .. 'c:' .. c.id, text) end
   list('failing', c.id, c.was_failing or 0, c.failing)
   list('hidden', c.id, c.was_hidden or 0, c.hidden)
@@ -126,8 +128,8 @@ local function set_who(c)
 end
 
 -- create makes a consumer, which save then writes. The epoch is the highest that an earlier consumer of the same id may
--- have had. The profile is as in a record. For an aside, the table aside has the id of its consumer (of), born and
--- ends. If it replays something, the table also has its number (replay).
+-- have had. The profile is as in a record. For an aside, the table aside has its owner, the owner's born, and ends. If
+-- it replays something, the table also has its number (replay).
 local function create(sub, gen, id, primary, acked, epoch, profile, aside)
   touched = true
   local c = {
@@ -135,13 +137,13 @@ local function create(sub, gen, id, primary, acked, epoch, profile, aside)
     wake = '', woke = 0, attempt = 0, handed = 0, sent = 0, moved = 0, due = 0, by = '-',
     failing = 0, uncounted = 0, parked = 0, retired = 0, stalled = 0, hidden = 0, more = 0,
     born = aside and aside.born or profile and epoch or 0, replay = aside and aside.replay or 0,
-    acked = acked, ends = aside and aside.ends, was_due = 0,
+    acked = acked, owner = aside and aside.owner, ends = aside and aside.ends, was_due = 0,
   }
   set_who(c)
   if restarts() > 0 then redis.call('HSET', P .. 'f:' .. id, 'restarts', int(restarts())) end
   redis.call('SADD', P .. 'b:' .. sub .. ':' .. gen, id)
   if aside then
-    redis.call('SADD', P .. 'x:' .. aside.of, id)
+    redis.call('SADD', P .. 'x:' .. c.owner, id)
     count_asides(gen, c.replay > 0 and 0 or 1, c.replay > 0 and 1 or 0)
   else
     watch({ primary }, id)
@@ -161,7 +163,7 @@ end
 local function is_gone(c, cause)
   if c.state == 'given_up' then return end
   over(c, 'removed')
-  if c.ends then return end
+  if c.owner then return end
   local l = links(c)[c.primary]
   gone[#gone + 1] = { c.sub, c.gen, c.id, c.primary, l and l.acked or '', cause }
 end
@@ -174,14 +176,14 @@ local function floor() return tonumber(redis.call('HGET', P .. 'meta', 'floor') 
 local function remove(c, cause)
   touched = true
   is_gone(c, cause)
-  local ids, epoch, of = { c.id }, c.epoch, aside_of(c)
+  local ids, epoch, owner = { c.id }, c.epoch, c.owner
   local replays = c.replay > 0 and 1 or 0
-  if not of then -- the aside that replays for it may have gone first, with the stream
+  if not owner then -- the aside that replays for it may have gone first, with the stream
     local n = redis.call('HGET', P .. 'f:' .. c.id, 'replaying')
-    replays = n and redis.call('SISMEMBER', P .. 'x:' .. c.id, c.id .. ':' .. n) or 0
+    replays = n and redis.call('SISMEMBER', P .. 'x:' .. c.id, aside_id(c.id, n)) or 0
   end
-  if of then
-    redis.call('SREM', P .. 'x:' .. of, c.id)
+  if owner then
+    redis.call('SREM', P .. 'x:' .. owner, c.id)
   else
     local paths = { c.primary }
     for path in pairs(links(c)) do paths[#paths + 1] = path end
@@ -207,6 +209,6 @@ local function remove(c, cause)
     redis.call('HDEL', P .. 'quarantined', ...)
     redis.call('SREM', P .. 'b:' .. c.sub .. ':' .. c.gen, ...)
   end)
-  count_asides(c.gen, replays - (of and 1 or #ids - 1), -replays)
+  count_asides(c.gen, replays - (owner and 1 or #ids - 1), -replays)
   if epoch > floor() then redis.call('HSET', P .. 'meta', 'floor', epoch) end
 end

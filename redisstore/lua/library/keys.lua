@@ -12,8 +12,8 @@
 --     Then what hardly changes: sub, gen, born, replay, profile. `born` is the epoch that it was made with, if it was
 --     made with a profile. `replay` is the number of what an aside replays. `profile` is what its subscription has set
 --     (fsm.Profile), none is the profile of the webhook spec.
---     Then the path of its primary. Then "=" and the acked offset there, or nothing if it is not linked to it. Then the
---     Tail of an aside's link (fsm.Consumer.IsAside), or nothing.
+--     Then the path of its primary. Then "=" and the acked offset there, or nothing if it is not linked to it. Then
+--     what only an aside has (fsm.Consumer.IsAside): its owner, and the Tail of its link.
 --   `f:<consumer>`  hash  what only some scripts read of a consumer:
 --     `error` is why the last attempt failed, while failing is not 0.
 --     `restarts` is the partition's count of restarts up to which it is up to date (load), none is 0.
@@ -81,4 +81,5 @@
 --   `key:<key>`  hash  an idempotency key (fsm.OutboxKey): `id` and `asked`. It is in a partition of its own.
 --   `lease`  string  the replica that owns the partition.
 --   `n:<nonce>`  string  note of a call, for as long as it may be sent again because its reply was lost (note_call).
---   For due.lua, it has what the call has handed out: consumers, each with the number of its attempt.
+--   For due.lua, it has what the call has handed out: consumers, each with the number of its attempt. For deliver.lua,
+--   it has the owner of the replay that the call has ended.

@@ -23,17 +23,18 @@ end
 
 -- letter_text returns what a dead letter tells if no attempt has left it (spec.letter). The values attempts and
 -- born are written by int, because cjson would round large numbers.
-local function letter_text(c, id, path, from, to, class, why, attempts, born)
-  local texts = cjson.encode({ g = c.gen, c = id, s = path, f = from, t = to, w = to, k = class, r = why or '' })
+local function letter_text(c, path, from, to, class, why, attempts, born)
+  local texts = cjson.encode({
+    g = c.gen, c = c.owner or c.id, s = path, f = from, t = to, w = to, k = class, r = why or '',
+  })
   return string.sub(texts, 1, -2) .. ',"a":' .. int(attempts) .. ',"o":' .. int(born) .. '}'
 end
 
 -- leave_letters leaves the dead letters of a consumer, and of its asides, if the consumer goes with its stream for a
 -- cause. The tail is the last one of that stream (spec.lost). O(asides).
 local function leave_letters(c, cause, tail)
-  local letters, ids, numbers = {}, c.ends and { c.id } or redis.call('SMEMBERS', P .. 'x:' .. c.id), {}
-  for _, id in ipairs(ids) do numbers[id] = tonumber(string.match(id, '%d+$')) end
-  table.sort(ids, function(a, b) return numbers[a] < numbers[b] end)
+  local letters, ids = {}, c.owner and { c.id } or redis.call('SMEMBERS', P .. 'x:' .. c.id)
+  table.sort(ids, function(a, b) return #a < #b or #a == #b and a < b end) -- by their numbers (aside_id)
   links_read = links_read + #ids
   local function lost(id, to)
     local of = id == c.id and c or peek(id)
@@ -41,10 +42,10 @@ local function leave_letters(c, cause, tail)
     if not of or of.replay > 0 or not of.acked or not ends or not ahead(ends, of.acked) then return end
     local why = not to and redis.call('HGET', P .. 'f:' .. id, 'error')
     letters[#letters + 1] = int(of.failing)
-    letters[#letters + 1] = letter_text(c, id, c.primary, of.acked, ends, cause, why, of.attempt, of.born)
+    letters[#letters + 1] = letter_text(c, c.primary, of.acked, ends, cause, why, of.attempt, of.born)
   end
   for _, id in ipairs(ids) do lost(id) end
-  if not c.ends and c.state ~= 'given_up' and c.profile and string.find(c.profile, '^%d+,[12]') then
+  if not c.owner and c.state ~= 'given_up' and c.profile and string.find(c.profile, '^%d+,[12]') then
     lost(c.id, tail)
   end
   if #letters == 0 then return end
@@ -60,10 +61,10 @@ local function leave_letter(c)
     local comes_first = first ~= c.primary and (not first or path == c.primary or differ_after(first, path))
     if ahead(l.tail, l.acked) and comes_first then first = path end
   end
-  if not first or c.ends then return end
+  if not first or c.owner then return end
   local l, why = links(c)[first], redis.call('HGET', P .. 'f:' .. c.id, 'error')
   redis.call('HSET', P .. 'f:' .. c.id, 'letter', keep_letters(c, {
-    int(c.failing), letter_text(c, c.id, first, l.acked, l.tail, 'given_up', why, c.attempt, c.born),
+    int(c.failing), letter_text(c, first, l.acked, l.tail, 'given_up', why, c.attempt, c.born),
   }))
 end
 
@@ -75,13 +76,10 @@ local function letter_of(n)
   return ok and type(letter) == 'table' and letter or nil
 end
 
--- receiver_of returns the id of the consumer that a dead letter's events are for. For an aside, that is its consumer.
-local function receiver_of(letter) return string.match(letter.c, '^([^:]*:[^:]*):') or letter.c end
-
 -- letters_of returns the numbers of the first letters of a span (fsm.LetterSpan), of all streams, at most so many.
 local function letters_of(sub, from, through, most)
   return redis.call('ZRANGEBYSCORE', P .. (sub == '' and 'dead' or 'dead:' .. sub), from, through, 'LIMIT', 0, most)
 end
 
 -- is_of says whether a dead letter is for this consumer, or for any if the id is "".
-local function is_of(letter, id) return id == '' or letter and receiver_of(letter) == id end
+local function is_of(letter, id) return id == '' or letter and letter.c == id end

@@ -40,8 +40,8 @@ local function replay_next(c)
     if not n then return end
     local from, to = span_of(c, n)
     if from then
-      local aside = create(c.sub, c.gen, c.id .. ':' .. n, c.primary, from, math.max(c.epoch, floor()), c.profile, {
-        of = c.id, born = c.born, ends = to, replay = tonumber(n),
+      local aside = create(c.sub, c.gen, aside_id(c.id, n), c.primary, from, math.max(c.epoch, floor()), c.profile, {
+        owner = c.id, born = c.born, ends = to, replay = tonumber(n),
       })
       redis.call('HSET', P .. 'f:' .. c.id, 'replaying', n)
       aside.state, aside.retired = 'waking', c.retired
@@ -62,7 +62,7 @@ end
 
 -- replay_ends ends the replay under way, whether or not it is complete, and begins the next one. O(links of an aside).
 local function replay_ends(c, n)
-  local aside = record(c.id .. ':' .. n)
+  local aside = record(aside_id(c.id, n))
   if aside then remove(aside) end
   redis.call('HDEL', P .. 'f:' .. c.id, 'replaying')
   unqueue(c.id, n)
@@ -80,7 +80,7 @@ local function drop_letter(n)
     redis.call('ZREM', P .. 'dead:' .. sub, n)
     if redis.call('HINCRBY', P .. 'dead_counts', sub, -1) <= 0 then redis.call('HDEL', P .. 'dead_counts', sub) end
   end
-  local id = letter and receiver_of(letter)
+  local id = letter and letter.c
   if not id or not redis.call('ZSCORE', P .. 'r:' .. id, n) then return end
   if redis.call('HGET', P .. 'f:' .. id, 'replaying') == n then
     local c = record(id)
@@ -91,9 +91,9 @@ local function drop_letter(n)
 end
 
 -- replay_over follows a complete replay. It drops the replay's letter and begins the next replay.
-local function replay_over(of, n)
-  local c = record(of)
-  if not c then return unqueue(of, n) end
-  redis.call('HINCRBY', P .. 'f:' .. of, 'replayed', 1)
+local function replay_over(id, n)
+  local c = record(id)
+  if not c then return unqueue(id, n) end
+  redis.call('HINCRBY', P .. 'f:' .. id, 'replayed', 1)
   if redis.call('HEXISTS', P .. 'letters', n) == 1 then drop_letter(n) else replay_ends(c, n) end
 end

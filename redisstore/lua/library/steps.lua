@@ -47,7 +47,7 @@ end
 local function finished(c)
   if c.state == 'idle' then
     wake_if_pending(c)
-  elseif c.ends and not pending(c) then
+  elseif c.owner and not pending(c) then
     if not UNTRACED then over(c, 'done') end
     c.state = 'idle'
     return remove(c)
@@ -84,7 +84,7 @@ end
 -- note notes a tail that a consumer has found by reading. The tail of an aside is its end, and does not change.
 local function note(c, path, tail)
   local l = links(c)[path]
-  if l and not c.ends then
+  if l and not c.owner then
     note_tail(path, tail)
     l.tail = tail_of(path)
   end

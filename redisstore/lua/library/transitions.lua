@@ -100,7 +100,7 @@ end
 
 -- steps_aside says whether the events of a failed attempt step aside (spec.stepsAside).
 local function steps_aside(c, profile, to, within)
-  if not string.find(profile, '^%d+,2') or c.ends then return false end
+  if not string.find(profile, '^%d+,2') or c.owner then return false end
   local l = links(c)[c.primary]
   to = behind(c, to, within)
   return l and moves(l, within) and moves(l, to) and not after(to, l.tail) and
@@ -111,8 +111,8 @@ end
 -- step_aside makes the aside that goes on with a failed attempt, and returns its id. The consumer goes on behind its
 -- events (spec.stepAside).
 local function step_aside(c, retry_after, why, profile, span, to, within)
-  local aside = create(c.sub, c.gen, c.id .. ':' .. int(c.epoch), c.primary, links(c)[c.primary].acked, c.epoch,
-    c.profile, { of = c.id, born = c.born, ends = within })
+  local aside = create(c.sub, c.gen, aside_id(c.id, int(c.epoch)), c.primary, links(c)[c.primary].acked, c.epoch,
+    c.profile, { owner = c.id, born = c.born, ends = within })
   aside.state = 'waking'
   begin(aside)
   aside.attempt, aside.due, aside.failing, aside.uncounted = c.attempt, c.due, c.failing, c.uncounted

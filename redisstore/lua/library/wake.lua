@@ -110,7 +110,7 @@ local function ask_for_attempt(c)
   end
   deliveries[#deliveries + 1] = {
     c.id, c.sub, c.gen, c.primary, c.epoch, c.wake, c.attempt, links_list(c), c.woke, born, attempt, span,
-    c.handed, nudged, replay,
+    c.handed, nudged, replay, c.owner or '',
   }
 end
 
