@@ -1,8 +1,8 @@
 -- A stream of events is about to be removed from the stream server (spec.MayRemove): no event in it is new from now on.
--- ARGV[5] the stream  ARGV[6] its consumer  ARGV[7] its tail, "" if the server does not have it.
+-- tail: "" if the server does not have the stream.
 -- Returns 1, or 0 if it stays. O(log n).
-local stream, tail, kept = ARGV[A], ARGV[A + 2], tonumber(redis.call('ZSCORE', P .. 'event_streams', ARGV[A]) or '1')
-local c = record(ARGV[A + 1])
+local stream, consumer, tail = unpack(ARGV, A)
+local kept, c = tonumber(redis.call('ZSCORE', P .. 'event_streams', stream) or '1'), record(consumer)
 local brought = c and c.state == 'idle' and acked_of(c, stream) == tail and
   not redis.call('ZSCORE', P .. 'replays', c.id)
 if kept > 0 then return reply('0') end

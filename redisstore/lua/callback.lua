@@ -1,14 +1,12 @@
 -- Judges a callback and, if nothing is wrong with it, processes it: claim, acks, subscribe, unsubscribe, done.
--- ARGV[5] consumer  ARGV[6] generation  ARGV[7] epoch  ARGV[8] the token's epoch.
--- ARGV[9] 1 if the token has expired  ARGV[10] wake id or ""  ARGV[11] 1 if done.
--- ARGV[12] the most streams a consumer may have.
+-- wake: "" if the callback names none  most: how many streams a consumer may have.
 -- Then follow four lists, each a count and its items: tails (path, tail), acks (path, offset), subscribe (path, from),
 -- unsubscribe (path).
 -- Returns { code, path, streams, outcome, wake id }. The code is "" if the callback succeeded. The path is the stream
 -- of an ack that lies beyond the tail. The wake id names the wake of the callback, "" if it is not known. A refused
 -- callback has changed nothing. O(links of the consumer + items).
-local id, gen, epoch, token_epoch = ARGV[A], ARGV[A + 1], tonumber(ARGV[A + 2]), tonumber(ARGV[A + 3])
-local token_expired, wake, done, most = ARGV[A + 4] == '1', ARGV[A + 5], ARGV[A + 6] == '1', tonumber(ARGV[A + 7])
+local consumer, gen, epoch, token_epoch, token_expired, wake, done, most = unpack(ARGV, A, A + 7)
+epoch, token_epoch, most = tonumber(epoch), tonumber(token_epoch), tonumber(most)
 local at = A + 8
 local function list(width)
   local l = {}
@@ -26,14 +24,14 @@ local tails, acks, subscribe, unsubscribe = list(2), list(2), list(2), list(1)
 local of = ''
 local function refuse(code, path) return { code, path or '', {}, outcome(), of } end
 
-local c = load(id)
-if not c and is_quarantined(id) then return reply(refuse('INTERNAL')) end
+local c = load(consumer)
+if not c and is_quarantined(consumer) then return reply(refuse('INTERNAL')) end
 -- No worker has a token of an aside, or of a consumer that was never woken. Such callbacks are for an earlier consumer
 -- of the same id.
 if not c or c.owner or c.gen ~= gen or c.hidden > 0 or c.wake == '' or c.state == 'given_up' or is_dead(c.gen) then
   return reply(refuse('CONSUMER_GONE'))
 end
-if token_expired then return reply(refuse('TOKEN_EXPIRED')) end
+if token_expired == '1' then return reply(refuse('TOKEN_EXPIRED')) end
 -- The Redis client may repeat a "done" whose reply was lost, even after later wakes have begun.
 if repeated(c) or epoch ~= c.epoch and carried_out() then
   return reply({ '', '', links_list(c), outcome(), '' })
@@ -91,20 +89,20 @@ for _, s in ipairs(subscribe) do
     links(c)[path] = { acked = from, tail = tail_of(path) }
   end
 end
-if #made > 0 then watch(made, id) end
-in_chunks(offsets, function(...) redis.call('HSET', P .. 'l:' .. id, ...) end)
+if #made > 0 then watch(made, consumer) end
+in_chunks(offsets, function(...) redis.call('HSET', P .. 'l:' .. consumer, ...) end)
 local left = {}
 for _, u in ipairs(unsubscribe) do
   local path = u[1]
   if links(c)[path] then
     links(c)[path] = nil
-    if path == c.primary then c.acked = false else linked = linked - redis.call('HDEL', P .. 'l:' .. id, path) end
-    if (c.since or 0) > 0 then redis.call('HDEL', P .. 'f:' .. id, 'since:' .. path) end
+    if path == c.primary then c.acked = false else linked = linked - redis.call('HDEL', P .. 'l:' .. consumer, path) end
+    if (c.since or 0) > 0 then redis.call('HDEL', P .. 'f:' .. consumer, 'since:' .. path) end
     -- The primary stays watched: its deletion ends the consumer.
     if path ~= c.primary then left[#left + 1] = path end
   end
 end
-unwatch(left, id)
+unwatch(left, consumer)
 c.more = c.more + linked
 if linked ~= 0 then save(c) end -- with the links themselves
 if next(links(c)) == nil then
@@ -115,7 +113,7 @@ c.by = NONCE
 local now_subscribed = links_list(c)
 if c.state == 'idle' then
   wake_if_pending(c)
-elseif done then
+elseif done == '1' then
   came_idle(c)
   rest(c)
   note_call()

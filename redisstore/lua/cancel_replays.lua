@@ -1,7 +1,7 @@
 -- Empties the replay queue of a consumer, and ends the replay that is under way.
--- ARGV[5] consumer.
 -- Returns { how much was in the queue, outcome }. O(1): a background thread of Redis frees the queue.
-local c, n = load(ARGV[A]), 0
+local consumer = ARGV[A]
+local c, n = load(consumer), 0
 if c then
   n = redis.call('ZCARD', P .. 'r:' .. c.id)
   local number = redis.call('HGET', P .. 'f:' .. c.id, 'replaying')

@@ -1,10 +1,10 @@
--- Counts events by their present status. Those that are not over are counted one by one, in batches: call again with
--- the place that it returns, until it is "", and add up.
--- ARGV[5] the fsm.OutboxPlace behind which it counts, "" for all  ARGV[6] how many at most.
+-- Counts events by their present status. It counts those that are not over one by one, in batches. Call again with the
+-- place that it returns until it is "", and add up.
+-- at: the fsm.OutboxPlace behind which it counts, "" for all  most: how many at most.
 -- Returns { place of the last one that was counted or "" at the end, since when the oldest waits or 0, ms, pending,
 -- delivering, retrying, delivered, dead, cancelled }. O(events counted, and expired).
-local open = P .. 'events:open'
-local list = redis.call('ZRANGEBYLEX', open, ARGV[A] == '' and '-' or '(' .. ARGV[A], '+', 'LIMIT', 0, ARGV[A + 1])
+local at, most = unpack(ARGV, A)
+local list = redis.call('ZRANGEBYLEX', P .. 'events:open', at == '' and '-' or '(' .. at, '+', 'LIMIT', 0, most)
 local n, oldest = { pending = 0, delivering = 0, retrying = 0, delivered = 0, dead_letter = 0, cancelled = 0 }, 0
 for _, placed in ipairs(list) do
   local id = string.match(placed, ' (.*)$')
@@ -17,7 +17,7 @@ for _, placed in ipairs(list) do
   local since = begins_at(placed, r[5])
   if waits and tonumber(r[5] or '0') <= now and (oldest == 0 or since < oldest) then oldest = since end
 end
-if ARGV[A] == '' then
+if at == '' then
   for _, status in ipairs({ 'delivered', 'dead_letter', 'cancelled' }) do
     n[status] = n[status] + redis.call('ZCARD', events_of(status))
   end
@@ -26,5 +26,5 @@ if ARGV[A] == '' then
     if placed and (status == 'delivered' or status == 'cancelled') then n[status] = n[status] - 1 end
   end
 end
-local last = #list == tonumber(ARGV[A + 1]) and list[#list] or ''
+local last = #list == tonumber(most) and list[#list] or ''
 return reply({ last, int(oldest), n.pending, n.delivering, n.retrying, n.delivered, n.dead_letter, n.cancelled })

@@ -1,7 +1,8 @@
--- Returns what became of events in some hours. ARGV[5] first hour since 1970  ARGV[6] last hour.
+-- Returns what became of events in some hours. Hours count since 1970.
 -- Returns { hour, { what and provider, how many, … }, … }. O(hours and numbers).
+local first, last = unpack(ARGV, A)
 local found = {}
-for hour = tonumber(ARGV[A]), tonumber(ARGV[A + 1]) do
+for hour = tonumber(first), tonumber(last) do
   local counts = redis.call('HGETALL', P .. 'hour:' .. int(hour))
   if #counts > 0 then
     found[#found + 1] = int(hour)

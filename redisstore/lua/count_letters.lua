@@ -1,16 +1,16 @@
 -- Counts dead letters.
--- ARGV[5] 1 to count those of each subscription, 0 for those of some  ARGV[6…] these subscriptions.
+-- each: 1 to count those of each subscription, 0 for those of some, which then follow.
 -- Returns { number of the last letter, 0 for none, how many there are, { subscription, how many it has, … } }. Only
 -- subscriptions that have letters are in the list. O(subscriptions that are asked for), or O(those that have letters).
-local of = {}
-if ARGV[A] == '1' then
+local each, of = ARGV[A], {}
+if each == '1' then
   of = redis.call('HGETALL', P .. 'dead_counts')
 elseif redis.call('EXISTS', P .. 'dead') == 1 then
   for from = A + 1, #ARGV, 1000 do
-    local numbers = redis.call('HMGET', P .. 'dead_counts', unpack(ARGV, from, math.min(from + 999, #ARGV)))
-    for i, n in ipairs(numbers) do
+    local subs = { unpack(ARGV, from, math.min(from + 999, #ARGV)) }
+    for i, n in ipairs(redis.call('HMGET', P .. 'dead_counts', unpack(subs))) do
       if n then
-        of[#of + 1] = ARGV[from + i - 1]
+        of[#of + 1] = subs[i]
         of[#of + 1] = n
       end
     end

@@ -1,12 +1,12 @@
 -- Takes in that a stream is gone. It goes off the record and its own consumers are removed. Consumers that subscribed
 -- to it start over if it is made anew. Batches: call again with the returned cursor until it is "0".
--- ARGV[5] path  ARGV[6] first of the record that is gone, in microseconds, or "" for any record.
--- ARGV[7] 1 if there may be another stream of that name now; the script then awaits it.
--- ARGV[8] 1 if the registry stream will report the deletion, too.
--- ARGV[9] 1 to await the other stream for the grace (fsm.Deletion)  ARGV[10] cursor.
+-- of: first of the record that is gone, in microseconds, or "" for any record.
+-- anew: 1 if there may be another stream of that name now; the script then awaits it.
+-- expect: 1 if the registry stream will report the deletion, too.
+-- doubt: 1 to await the other stream for the grace (fsm.Deletion).
 -- Returns { next cursor, outcome }. Nothing happens if there is another record now.
 -- O(batch + links that one script may read).
-local path, of, cursor = ARGV[A], ARGV[A + 1], ARGV[A + 5]
+local path, of, anew, expect, doubt, cursor = unpack(ARGV, A)
 -- EXPECTED is how long the script waits for the registry stream's report, ms. The report comes sooner, or never: no
 -- fact ties it to a request.
 local EXPECTED = 60000
@@ -20,16 +20,16 @@ if cursor == '0' then
   end
   note_call()
   drop_stream(path)
-  if ARGV[A + 2] == '1' then
+  if anew == '1' then
     -- The field first gets the stamp, which no record had before. Within one microsecond, micros could equal first of
     -- the old record.
-    local stamp, till = next_stamp(), ARGV[A + 4] == '1' and micros + GRACE * 1000 or micros
+    local stamp, till = next_stamp(), doubt == '1' and micros + GRACE * 1000 or micros
     put_stream(path, {
       awaited = true, first = stamp, till = till, noted = 0, linked = 0, stamp = stamp, lost = lost_version(),
       begin = '-1', tail = '',
     })
   end
-  if ARGV[A + 3] == '1' then
+  if expect == '1' then
     local key = P .. 'd:' .. path
     if redis.call('INCR', key) == 0 then redis.call('DEL', key) else redis.call('PEXPIRE', key, EXPECTED) end
   end

@@ -1,9 +1,8 @@
 -- Removes some consumers of a deleted subscription (mark_deleted.lua), and then some of its dead letters. Call again
 -- until nothing is left.
--- ARGV[5] subscription  ARGV[6] generation.
 -- Returns { how much is left, outcome }. O(links that one script may read).
+local sub, gen = unpack(ARGV, A)
 local LETTERS_DROPPED = 50
-local sub, gen = ARGV[A], ARGV[A + 1]
 local set = P .. 'b:' .. sub .. ':' .. gen
 local function drop(id)
   local c = load(id)

@@ -1,13 +1,13 @@
 -- Drops dead letters and their replays, the latest ones first. So no replay begins of a letter that goes next.
--- ARGV[5] subscription, "" for all  ARGV[6] consumer, "" for all  ARGV[7] first number  ARGV[8] last number.
--- ARGV[9] how many letters it looks at, at most.
+-- sub, consumer: "" for all  from: first number  through: last number  most: how many letters it looks at, at most.
 -- Returns { dropped, 0, looked at, last, outcome }. `last` is the number of the last letter that it looked at, 0 for
 -- none. O(letters looked at).
-local dropped, sub, id = 0, ARGV[A], ARGV[A + 1]
+local sub, consumer, from, through, most = unpack(ARGV, A)
+local dropped = 0
 local list = P .. (sub == '' and 'dead' or 'dead:' .. sub)
-local numbers = redis.call('ZREVRANGEBYSCORE', list, ARGV[A + 3], ARGV[A + 2], 'LIMIT', 0, ARGV[A + 4])
+local numbers = redis.call('ZREVRANGEBYSCORE', list, through, from, 'LIMIT', 0, most)
 for _, n in ipairs(numbers) do
-  if id == '' or is_of(letter_of(n), id) then
+  if consumer == '' or is_of(letter_of(n), consumer) then
     dropped = dropped + 1
     drop_letter(n)
   end

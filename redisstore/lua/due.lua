@@ -1,7 +1,8 @@
 -- Acts on deadlines that have passed.
--- ARGV[5] how many consumers at most  ARGV[6] fsm.Timing.Open, ms.
+-- most: how many consumers at most  open: fsm.Timing.Open, ms.
 -- Returns { how many were acted on, outcome, 1 if it stopped early because it had read many links }. The same call
 -- again returns the same attempts. O(log n + consumers due + links that one script may read).
+local most, open = unpack(ARGV, A)
 local acted, stopped = 0, 0
 
 -- is_away is spec.Env.Away.
@@ -27,7 +28,7 @@ end
 -- request_ends is when the request of the attempt that is out must have ended (spec.requestEnds).
 local function request_ends(c)
   local attempt = c.profile and profile_of(c) or 0
-  return attempt > 0 and c.due or c.due - WAKING + ARGV[A + 1]
+  return attempt > 0 and c.due or c.due - WAKING + open
 end
 
 local function act(id)
@@ -67,7 +68,7 @@ local function act(id)
   end
 end
 
-local ids = redis.call('ZRANGEBYSCORE', P .. 'due', '-inf', now, 'LIMIT', 0, ARGV[A])
+local ids = redis.call('ZRANGEBYSCORE', P .. 'due', '-inf', now, 'LIMIT', 0, most)
 for _, id in ipairs(ids) do
   if not can_read(id) then
     stopped = 1

@@ -7,19 +7,21 @@
 -- if none has. `refused` is 1 if the latest failure was a refusal for good, otherwise 0. `reason` says why it failed,
 -- and may have blanks in it.
 --
--- KEYS[1] hash generation -> endpoint in trouble  KEYS[2] version of that hash  KEYS[3] zset of changes of that hash.
--- KEYS[4] hash id -> subscription as JSON.
--- KEYS[5] zset of the origins that are left alone, each with the time in ms at which requests may begin again. A change
--- of it is a new version of KEYS[1].
--- ARGV[1] now in ms, or -1 for Redis's own clock  ARGV[2] id of the subscription  ARGV[3] its generation.
--- ARGV[4] the highest version of KEYS[1] that the caller has seen  ARGV[5] a random number from 0 to 2047.
--- ARGV[6] the origin of its webhook, "" for none  ARGV[7…] the script's own.
+-- list_key: hash generation -> endpoint in trouble  version_key: of that hash  changes_key: zset of its changes.
+-- subscriptions_key: hash id -> subscription as JSON.
+-- pauses_key: zset of the origins that are left alone, each with the time in ms at which requests may begin again. A
+-- change of it is a new version of the list.
+-- now: ms, or -1 for Redis's own clock  sub: id of the subscription  gen: its generation.
+-- seen: the list's highest version that the caller has seen  drawn: a random number from 0 to 2047.
+-- origin: that of its webhook, "" for none. From ARGV[7] on follow the script's own.
 --
 -- The scripts return { version, until, failures, next, probing, probes, since, refused, reason, now, yes, paused, list
 -- }. `version` is the version in which the endpoint came on the list as it is. If it is not on the list, `version` is
 -- the version of the list now. `yes` is 1 if the script says yes, otherwise 0. `paused` is until when the origin is
 -- left alone, ms, 0 for none. `list` is the version of the list now.
-local now = tonumber(ARGV[1])
+local list_key, version_key, changes_key, subscriptions_key, pauses_key = unpack(KEYS)
+local now, sub, gen, seen, drawn, origin = unpack(ARGV, 1, 6)
+now = tonumber(now)
 if now < 0 then
   local t = redis.call('TIME')
   now = tonumber(t[1]) * 1000 + math.floor(tonumber(t[2]) / 1000)
@@ -27,7 +29,7 @@ end
 
 -- endpoint returns the stored endpoint.
 local function endpoint()
-  local f, kept = {}, redis.call('HGET', KEYS[1], ARGV[3]) or ''
+  local f, kept = {}, redis.call('HGET', list_key, gen) or ''
   for n in string.gmatch(kept, '%d+') do
     f[#f + 1] = n
     if #f == 8 then break end
@@ -48,8 +50,8 @@ local function is_out(e, slot) return e.probing == 1 and e.next == slot end
 
 -- is_listed says whether the subscription is there. Nothing is kept of a deleted subscription.
 local function is_listed()
-  local there = redis.call('HGET', KEYS[4], ARGV[2])
-  return there and cjson.decode(there).generation == ARGV[3]
+  local there = redis.call('HGET', subscriptions_key, sub)
+  return there and cjson.decode(there).generation == gen
 end
 
 -- return_probe ends a probe that did not fail. The next one follows at once, or after a pause if this one was sent.
@@ -59,13 +61,13 @@ local function return_probe(e, sent)
 end
 
 -- paused returns until when the origin is left alone, 0 for none.
-local function paused() return tonumber(redis.call('ZSCORE', KEYS[5], ARGV[6]) or '0') end
+local function paused() return tonumber(redis.call('ZSCORE', pauses_key, origin) or '0') end
 
 -- new_version gives the list a new version, and returns it.
-local function new_version() return changed(KEYS[2], KEYS[3], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])) end
+local function new_version() return changed(version_key, changes_key, gen, tonumber(seen), tonumber(drawn)) end
 
 local function endpoint_reply(e, yes)
-  local list = redis.call('GET', KEYS[2]) or '0'
+  local list = redis.call('GET', version_key) or '0'
   return {
     e.version or list, e.pause, e.failures, e.next, e.probing, e.probes, e.since, e.refused, e.reason,
     now, yes and 1 or 0, paused(), list,
@@ -76,11 +78,11 @@ end
 local function put_endpoint(e, yes)
   e.version = new_version()
   if e.pause == 0 and e.failures == 0 and e.since == 0 then
-    redis.call('HDEL', KEYS[1], ARGV[3])
+    redis.call('HDEL', list_key, gen)
   else
     local text = string.format('%s %.0f %.0f %.0f %.0f %.0f %.0f %.0f %s', e.version, e.pause, e.failures, e.next,
       e.probing, e.probes, e.since, e.refused, e.reason)
-    redis.call('HSET', KEYS[1], ARGV[3], text)
+    redis.call('HSET', list_key, gen, text)
   end
   return endpoint_reply(e, yes)
 end

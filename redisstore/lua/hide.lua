@@ -1,9 +1,9 @@
 -- Hides the consumers whose primary stream is gone, as upstream says, until the stream is observed again. Removes
 -- consumers whose stream has been gone for the grace. Batches: call again with the returned cursor until it is "0".
--- ARGV[5] path  ARGV[6] what is known: 0 missing once, 1 missing anew, 2 missing still (fsm.Absence)  ARGV[7] cursor.
+-- absence: 0 missing once, 1 missing anew, 2 missing still (fsm.Absence).
 -- Returns { next cursor, outcome }. O(batch + links that one script may read).
-local path, absence = ARGV[A], ARGV[A + 1]
-local next_cursor = visit(P .. 'w:' .. path, ARGV[A + 2], function(id)
+local path, absence, cursor = unpack(ARGV, A)
+local next_cursor = visit(P .. 'w:' .. path, cursor, function(id)
   local c = load(id)
   if not c or c.primary ~= path then return end
   -- If the caller asked only once, the stream's watcher has to ask again.

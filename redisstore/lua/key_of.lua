@@ -1,2 +1,3 @@
--- Returns the id of the event that has an idempotency key, "" if there is none. ARGV[5] key. O(1).
-return reply(redis.call('HGET', P .. 'key:' .. ARGV[A], 'id') or '')
+-- Returns the id of the event that has an idempotency key, "" if there is none. O(1).
+local key = ARGV[A]
+return reply(redis.call('HGET', P .. 'key:' .. key, 'id') or '')

@@ -1,8 +1,9 @@
 -- Takes, keeps or gives back the lease of a partition, or only looks at the partition. Every call also sets the
 -- partition's fence. So an incarnation is on record before its first wake, and every replica learns of it.
--- ARGV[5] replica  ARGV[6] how long the lease is for, ms; 0 to give it back, negative to look.
+-- ttl: how long the lease is for, ms; 0 to give it back, negative to look.
 -- Returns { 1 if the replica has the lease now, base of the epochs }. O(1).
-local replica, ttl = ARGV[A], tonumber(ARGV[A + 1])
+local replica, ttl = unpack(ARGV, A)
+ttl = tonumber(ttl)
 local owner = redis.call('GET', P .. 'lease')
 local base = fence()
 if ttl < 0 then return reply({ owner == replica and 1 or 0, base }) end

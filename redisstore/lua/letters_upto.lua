@@ -1,4 +1,4 @@
 -- Counts the dead letters of a subscription up to a number.
--- ARGV[5] subscription  ARGV[6] number.
 -- Returns how many there are. O(log letters).
-return reply(redis.call('ZCOUNT', P .. 'dead:' .. ARGV[A], '-inf', ARGV[A + 1]))
+local sub, through = unpack(ARGV, A)
+return reply(redis.call('ZCOUNT', P .. 'dead:' .. sub, '-inf', through))

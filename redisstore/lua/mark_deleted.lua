@@ -2,9 +2,9 @@
 -- and its dead letters are marked for removal (drop.lua). From now on, no script makes a consumer of it: links by an
 -- older list ask first (link_stream.lua). If it has neither, the partition keeps only one version for all deleted
 -- subscriptions.
--- ARGV[5] subscription  ARGV[6] generation  ARGV[7] a version of the list of subscriptions that no longer has it.
+-- version: one of the list of subscriptions that no longer has it.
 -- Returns how many consumers and dead letters are left. O(1).
-local sub, gen, version = ARGV[A], ARGV[A + 1], ARGV[A + 2]
+local sub, gen, version = unpack(ARGV, A)
 touched = true
 redis.call('DEL', P .. 'a:' .. gen)
 if tonumber(version) > tonumber(redis.call('HGET', P .. 'meta', 'deleted') or '0') then

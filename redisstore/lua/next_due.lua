@@ -1,7 +1,7 @@
 -- Finds how long it is until the next deadline of partitions, by the clock that judges deadlines. It has no
 -- library.
 -- KEYS[1…] zset consumer -> deadline, ms; several keys on a single server only.
--- ARGV[1] now in ms, or -1 for Redis's own clock.
+-- now: ms, or -1 for Redis's own clock.
 -- Returns milliseconds for each key: 0 if the deadline has passed, -1 if there is none. O(keys * log n).
 local now = tonumber(ARGV[1])
 local next = {}

@@ -1,18 +1,18 @@
 -- Puts a stream on record, or awaits an awaited stream for longer.
--- ARGV[5] path  ARGV[6] the stamp that was read before the tail was asked for, or "" if nothing was asked.
--- ARGV[7] the tail that upstream showed, or "" if the stream is only awaited.
--- ARGV[8] where existing subscriptions begin  ARGV[9] how long until the record is due for a look, ms.
--- ARGV[10] a version of the list of subscriptions. To subscriptions up to it, what is in the stream may be news.
+-- stamp: as it was read before the tail was asked for, or "" if nothing was asked.
+-- tail: as upstream showed it, or "" if the stream is only awaited.
+-- begin: where existing subscriptions begin  span: how long until the record is due for a look, ms.
+-- lost: a version of the list of subscriptions. To subscriptions up to it, what is in the stream may be news.
 -- Returns { code, record }. Code 1: it is on record now. Code 0: nothing was changed. Either a record is there although
 -- a tail was shown, or upstream was asked before the stamp moved. O(1).
-local path, stamp, tail, begin, span = ARGV[A], ARGV[A + 1], ARGV[A + 2], ARGV[A + 3], tonumber(ARGV[A + 4])
+local path, stamp, tail, begin, span, lost = unpack(ARGV, A)
 local till = micros + span * 1000
 local s = stream_of(path)
 if not s then
   if stamp ~= '' and tonumber(stamp) ~= removed_stamp() then return reply({ 0, stream_reply(path) }) end
   s = {
     awaited = tail == '', first = micros, till = till, noted = 0, linked = 0, stamp = next_stamp(),
-    lost = math.max(lost_version(), tonumber(ARGV[A + 5])), begin = begin, tail = tail,
+    lost = math.max(lost_version(), tonumber(lost)), begin = begin, tail = tail,
   }
 elseif not s.awaited or tail ~= '' then
   -- A stream that is present is linked, or will be. The tail of an awaited stream may be news to a subscription.

@@ -1,14 +1,14 @@
 -- Notes that a stream's tail is at least this. Shows consumers that were hidden because it was gone. Wakes idle
 -- consumers that have work on it now, and consumers that were given up if the work is new. Batches: call again with the
 -- returned cursor until it is "0".
--- ARGV[5] path  ARGV[6] tail  ARGV[7] 1 if the stream is closed there  ARGV[8] cursor.
+-- ends: 1 if the stream is closed there.
 -- Returns { watched 0|1, busy 0|1, tail noted, 1 if the stream was seen closed there, next cursor, outcome }.
 -- O(batch + links that one script may read).
-local path, tail, cursor = ARGV[A], ARGV[A + 1], ARGV[A + 3]
+local path, tail, ends, cursor = unpack(ARGV, A)
 local watchers = redis.call('SRANDMEMBER', P .. 'w:' .. path, 51) -- all of them, if they are at most 51
 if #watchers == 0 then return reply({ 0, 1, '', 0, '0', outcome() }) end
 if #watchers <= 50 then table.sort(watchers) end
-note_tail(path, tail, ARGV[A + 2] == '1')
+note_tail(path, tail, ends == '1')
 local busy = 1
 local next_cursor = visit(P .. 'w:' .. path, cursor, function(id)
   local c = load(id)

@@ -1,12 +1,13 @@
 -- Makes the attempts due at once that wait for their endpoint, which is up again, or for a consent, which has come
 -- (spec.ReleaseHeld). Batches: call again with the returned cursor until it is "0".
--- ARGV[5] subscription  ARGV[6] generation  ARGV[7] the reason that has ended  ARGV[8] cursor.
+-- why: the reason to wait that has ended.
 -- Returns { next cursor, outcome }. O(batch).
-local next_cursor = visit(P .. 'b:' .. ARGV[A] .. ':' .. ARGV[A + 1], ARGV[A + 3], function(id)
+local sub, gen, why, cursor = unpack(ARGV, A)
+local next_cursor = visit(P .. 'b:' .. sub .. ':' .. gen, cursor, function(id)
   local c = record(id)
   if not c or not waits(c) then return end
   local held = held_of(c)
-  if ARGV[A + 2] == 'consent' then
+  if why == 'consent' then
     if held ~= 'consent' then return end
   elseif stays(held) then
     return

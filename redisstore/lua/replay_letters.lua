@@ -1,9 +1,9 @@
 -- Queues dead letters for replay, the first ones first, unless they are in the queue already. If a letter was left by a
 -- consumer that was given up, that consumer goes on instead.
--- ARGV[5] subscription, "" for all  ARGV[6] consumer, "" for all  ARGV[7] first number  ARGV[8] last number.
--- ARGV[9] how many letters it looks at, at most.
+-- sub, consumer: "" for all  from: first number  through: last number  most: how many letters it looks at, at most.
 -- Returns { queued, refused, looked at, last, outcome }. `last` is the number of the last letter that it looked at, 0
 -- for none. O(letters looked at + links that one script may read).
+local sub, consumer, from, through, most = unpack(ARGV, A)
 local queued, refused, looked, last = 0, 0, 0, 0
 -- replay begins the replay of a consumer's dead letter. It returns true if that is possible.
 local function replay(id, n, letter)
@@ -18,12 +18,12 @@ local function replay(id, n, letter)
     return true
   end
 end
-for _, n in ipairs(letters_of(ARGV[A], ARGV[A + 2], ARGV[A + 3], ARGV[A + 4])) do
+for _, n in ipairs(letters_of(sub, from, through, most)) do
   local letter = letter_of(n)
   local id = letter and letter.c
   if id and not can_read(id) then break end
   looked, last = looked + 1, n
-  if is_of(letter, ARGV[A + 1]) then
+  if is_of(letter, consumer) then
     if id and apart(replay, id, n, letter) then queued = queued + 1 else refused = refused + 1 end
   end
 end

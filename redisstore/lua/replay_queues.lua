@@ -1,10 +1,9 @@
 -- Lists the consumers that have something to replay, by id.
--- ARGV[5] subscription, "" for all  ARGV[6] the id behind which the list begins, "" for its beginning.
--- ARGV[7] how many at most.
+-- sub: "" for all  behind: the id behind which the list begins, "" for its beginning  most: how many at most.
 -- Returns a list of { consumer, subscription, stream, waiting, done, number, span, at, to, attempt, failing, error }
 -- (fsm.ReplayQueue). `number` and the items behind it are of the replay under way, and are 0 or "" if there is none.
 -- `span` is 1 if it replays a span. `failing` is since when it fails, in ms. O(consumers returned).
-local sub, behind = ARGV[A], ARGV[A + 1]
+local sub, behind, most = unpack(ARGV, A)
 local from = behind ~= '' and '(' .. behind or sub ~= '' and '[' .. sub .. ':' or '-'
 local list = {}
 local function show(id)
@@ -19,7 +18,7 @@ local function show(id)
   }
 end
 local to = sub ~= '' and '(' .. sub .. ';' or '+'
-for _, id in ipairs(redis.call('ZRANGEBYLEX', P .. 'replays', from, to, 'LIMIT', 0, ARGV[A + 2])) do
+for _, id in ipairs(redis.call('ZRANGEBYLEX', P .. 'replays', from, to, 'LIMIT', 0, most)) do
   look(show, id)
 end
 return reply(list)

@@ -1,9 +1,10 @@
 -- Queues a span of a consumer's stream for replay, unless the span is in the queue already.
--- ARGV[5] consumer  ARGV[6] the epoch that it was born with  ARGV[7] from  ARGV[8] to (fsm.ReplaySpan).
+-- born: the epoch that the consumer was born with  from, to: fsm.ReplaySpan.
 -- Returns { number of the replay, outcome }. The number is 0 if the consumer is gone or another one, and -1 if it has
 -- too many spans. O(MAX_REPLAY_SPANS).
-local c, span = load(ARGV[A]), ARGV[A + 2] .. ',' .. ARGV[A + 3]
-if not c or is_dead(c.gen) or int(c.born) ~= ARGV[A + 1] then
+local consumer, born, from, to = unpack(ARGV, A)
+local c, span = load(consumer), from .. ',' .. to
+if not c or is_dead(c.gen) or int(c.born) ~= born then
   return reply({ 0, outcome() })
 end
 local spans = redis.call('HGETALL', P .. 'rs:' .. c.id)

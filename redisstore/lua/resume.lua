@@ -2,10 +2,11 @@
 -- up, or whose next attempt was held back (spec.Resume). Batches: call again with the returned cursor until it
 -- is "0".
 -- A consumer in quarantine goes on if it can be read again.
--- ARGV[5] subscription  ARGV[6] generation.
--- ARGV[7] 1 if an earlier resumption may be lost: then nobody asks for this one  ARGV[8] cursor.
+-- lost: 1 if an earlier resumption may be lost: then nobody asks for this one.
 -- Returns { next cursor, how many were resumed, outcome }. O(batch + links that one script may read).
-local resumed, any, lost = 0, redis.call('EXISTS', P .. 'quarantined') == 1, ARGV[A + 2] == '1'
+local sub, gen, lost, cursor = unpack(ARGV, A)
+lost = lost == '1'
+local resumed, any = 0, redis.call('EXISTS', P .. 'quarantined') == 1
 
 -- restore puts a consumer back on its lists.
 local function restore(c)
@@ -17,7 +18,7 @@ local function restore(c)
   save(c)
 end
 
-local next_cursor = visit(P .. 'b:' .. ARGV[A] .. ':' .. ARGV[A + 1], ARGV[A + 3], function(id)
+local next_cursor = visit(P .. 'b:' .. sub .. ':' .. gen, cursor, function(id)
   local was = any and is_quarantined(id)
   if was and lost then return end
   local c = load(id)

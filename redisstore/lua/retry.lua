@@ -1,9 +1,9 @@
 -- Makes the next attempts of a subscription's consumers due at once (spec.Retry). Batches: call again with the
 -- returned cursor until it is "0".
--- ARGV[5] subscription  ARGV[6] generation  ARGV[7] cursor.
 -- Returns { next cursor, how many attempts have waited }. O(batch).
+local sub, gen, cursor = unpack(ARGV, A)
 local retried = 0
-local next_cursor = visit(P .. 'b:' .. ARGV[A] .. ':' .. ARGV[A + 1], ARGV[A + 2], function(id)
+local next_cursor = visit(P .. 'b:' .. sub .. ':' .. gen, cursor, function(id)
   local c = record(id)
   if not c or not waits(c) then return end
   retried = retried + 1

@@ -2,7 +2,7 @@
 -- arguments and the reply. If the endpoint has asked to wait, that wait is over, and so is the pause of its origin. If
 -- the endpoint is down, the next probe may begin, unless one is out. If it is not down, its failures no longer count.
 -- It says yes if the endpoint is in trouble or its origin was paused. O(log changes).
-local e, ended = endpoint(), redis.call('ZREM', KEYS[5], ARGV[6]) == 1
+local e, ended = endpoint(), redis.call('ZREM', pauses_key, origin) == 1
 if not e.version then
   if ended then new_version() end
   return endpoint_reply(e, ended)

@@ -1,8 +1,9 @@
 -- A probe is over, and neither succeeded nor failed. Global; it begins with changed.lua and endpoint.lua, which lists
 -- the common arguments and the reply.
--- ARGV[7] slot of the probe  ARGV[8] 1 if it was sent, otherwise 0.
+-- slot: that of the probe  sent: 1 if it was sent, otherwise 0.
 -- Nothing happens unless this probe is out. O(log changes).
+local slot, sent = unpack(ARGV, 7)
 local e = endpoint()
-if not is_out(e, tonumber(ARGV[7])) then return endpoint_reply(e) end
-return_probe(e, ARGV[8] == '1')
+if not is_out(e, tonumber(slot)) then return endpoint_reply(e) end
+return_probe(e, sent == '1')
 return put_endpoint(e)

@@ -1,10 +1,10 @@
 -- Goes through the consumers of a subscription. Batches: call again with the returned cursor until it is "0".
--- ARGV[5] subscription  ARGV[6] generation  ARGV[7] cursor  ARGV[8] about how many.
+-- count: about how many.
 -- Returns { next cursor, { { consumer, record, field, value, … }, … } }. The fields are those that few consumers have.
 -- A consumer in quarantine has one field only, quarantined: why it is there. O(batch).
-local sub, gen = ARGV[A], ARGV[A + 1]
+local sub, gen, cursor, count = unpack(ARGV, A)
 if is_dead(gen) then return reply({ '0', {} }) end
-local scan = batch('SSCAN', P .. 'b:' .. sub .. ':' .. gen, ARGV[A + 2], ARGV[A + 3])
+local scan = batch('SSCAN', P .. 'b:' .. sub .. ':' .. gen, cursor, count)
 local found = {}
 local any = redis.call('EXISTS', P .. 'quarantined') == 1
 for _, id in ipairs(scan[2]) do

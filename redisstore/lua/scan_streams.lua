@@ -1,7 +1,8 @@
 -- Goes through the records of streams. Batches: call again with the returned cursor until it is "0".
--- ARGV[5] cursor  ARGV[6] about how many.
+-- count: about how many.
 -- Returns { next cursor, { path, record, tail noted or "", … } }. O(batch).
-local scan = batch('HSCAN', P .. 'known', ARGV[A], ARGV[A + 1])
+local cursor, count = unpack(ARGV, A)
+local scan = batch('HSCAN', P .. 'known', cursor, count)
 local found = {}
 for i = 1, #scan[2], 2 do
   found[#found + 1] = scan[2][i]

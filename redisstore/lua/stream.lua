@@ -1,4 +1,4 @@
 -- Reads a stream's record.
--- ARGV[5] path.
 -- Returns the record (library/streams.lua). O(1).
-return reply(stream_reply(ARGV[A]))
+local path = ARGV[A]
+return reply(stream_reply(path))

@@ -1,8 +1,8 @@
 -- Takes in that the registry stream reports a deletion.
--- ARGV[5] path.
 -- Returns 1 if the deletion was dealt with when it was made (deleted.lua), otherwise 0. O(1).
+local path = ARGV[A]
 if carried_out() then return reply(1) end
-local key = P .. 'd:' .. ARGV[A]
+local key = P .. 'd:' .. path
 local expected = tonumber(redis.call('GET', key) or '0')
 if expected <= 0 then
   -- A client may have deleted the stream through the gateway, which has yet to take that in (deleted.lua). The registry

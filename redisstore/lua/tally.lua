@@ -2,13 +2,14 @@
 -- set, the others one by one. Batches: call again with the returned cursor until it is "0", and add up. A walk goes
 -- along each list by time, up to the last consumer that was on the list when its walk began. So a consumer that comes
 -- later, or comes back, is not counted twice. A cursor is good on any server.
--- ARGV[5] cursor  ARGV[6] how many consumers to look at; a few more if they came in the same millisecond.
--- ARGV[7…] subscription, generation, … of the consumers to count.
+-- most: how many consumers to look at; a few more if they came in the same millisecond. Then follow sub, gen, … of the
+-- consumers to count.
 -- Returns { next cursor, { { which, consumers, asides, waking, live, given up, pending, failing, retired, hidden,
 -- since, error, woke }, … } }. `which` is the number of the subscription among the arguments, from 1. `since` is since
 -- when the consumer that has failed longest fails, in ms, and `error` is its last error; 0 and "" if none fails. `woke`
 -- is when the oldest wake began, in ms, 0 if there is none. Subscriptions with nothing to add are left out.
 -- O(subscriptions + consumers looked at).
+local cursor, most = unpack(ARGV, A, A + 1)
 local COUNTED_LISTS = { 'waiting', 'aside', 'retired', 'live', 'given_up', 'hidden', 'failing' }
 -- COUNTED is what a consumer on a list counts as. Failing and retired consumers may be hidden: that takes a look at the
 -- record.
@@ -17,9 +18,9 @@ local COUNTED = {
   live = { 'live', 'pending' }, given_up = { 'given_up' }, hidden = { 'hidden' },
 }
 
-local at, from, to = string.match(ARGV[A], '^(%d+) ?(%S*) ?(%S*)$')
+local at, from, to = string.match(cursor, '^(%d+) ?(%S*) ?(%S*)$')
 at = tonumber(at)
-local left = tonumber(ARGV[A + 1])
+local left = tonumber(most)
 local tallies = {}
 local has_asides = redis.call('EXISTS', P .. 'asides') == 1
 for i = A + 2, #ARGV, 2 do

@@ -1,6 +1,6 @@
 -- Counts the consumers of some subscriptions one by one (fsm.Tally), however many others there are. If it looks at
 -- fewer than a subscription has, it returns all its consumers and asides, and at least so many of the rest.
--- ARGV[5…] which, subscription, generation, how many of its consumers to look at, …
+-- The arguments are which, sub, gen, most, … most: how many of its consumers to look at.
 -- Returns { { which, consumers, asides, waking, live, given up, pending, failing, retired, hidden, since, error, woke
 -- }, … }, as tally.lua does, and then 1 if it has looked at fewer than there are. Subscriptions with nothing to add are
 -- left out. O(subscriptions + consumers looked at).
@@ -34,7 +34,9 @@ end
 
 local counted = {}
 for i = A, #ARGV, 4 do
-  local set, gen, most = P .. 'b:' .. ARGV[i + 1] .. ':' .. ARGV[i + 2], ARGV[i + 2], tonumber(ARGV[i + 3])
+  local which, sub, gen, most = unpack(ARGV, i, i + 3)
+  local set = P .. 'b:' .. sub .. ':' .. gen
+  most = tonumber(most)
   local all = not is_dead(gen) and redis.call('SCARD', set) or 0
   if all > 0 then
     local asides, ids = 0, {}
@@ -53,7 +55,7 @@ for i = A, #ARGV, 4 do
     local looked = math.min(#ids, most)
     for n = 1, looked do look(count, ids[n], t, gen) end
     counted[#counted + 1] = {
-      tonumber(ARGV[i]), all - asides, asides, t.waking, t.live, t.given_up, t.pending, t.failing, t.retired, t.hidden,
+      tonumber(which), all - asides, asides, t.waking, t.live, t.given_up, t.pending, t.failing, t.retired, t.hidden,
       int(t.since), t.why, int(t.woke), looked < all and 1 or 0,
     }
   end

@@ -77,8 +77,8 @@ var brokenReplays = []harness.BrokenScript{
 	},
 	{
 		Name: "the last dead letter is replayed first", File: "redisstore/lua/replay_letters.lua",
-		Old: "for _, n in ipairs(letters_of(ARGV[A], ARGV[A + 2], ARGV[A + 3], ARGV[A + 4])) do\n",
-		New: "local numbers = letters_of(ARGV[A], ARGV[A + 2], ARGV[A + 3], ARGV[A + 4])\n" +
+		Old: "for _, n in ipairs(letters_of(sub, from, through, most)) do\n",
+		New: "local numbers = letters_of(sub, from, through, most)\n" +
 			"for i = #numbers, 1, -1 do\n  local n = numbers[i]\n",
 	},
 	{

@@ -12,8 +12,8 @@ type BrokenScript struct {
 var BrokenScripts = []BrokenScript{
 	{
 		Name: "a synchronous done acks the tail at the time of the answer", File: "redisstore/lua/finish.lua",
-		Old: "if l and not after(seen, l.tail) then ack(c, ARGV[A + 4 + 2 * i], seen) end",
-		New: "if l then ack(c, ARGV[A + 4 + 2 * i], l.tail) end",
+		Old: "if l and not after(seen, l.tail) then ack(c, path, seen) end",
+		New: "if l then ack(c, path, l.tail) end",
 	},
 	{
 		Name: "each attempt has a wake id of its own", File: "redisstore/lua/library/wake.lua",

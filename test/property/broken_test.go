@@ -40,7 +40,7 @@ var brokenPushes = []harness.BrokenScript{
 	},
 	{
 		Name: "what is reported of an attempt that was taken back counts", File: "redisstore/lua/fail.lua",
-		Old: "attempt_out(c, ARGV[A + 3])", New: "attempt_out(c, c.handed)",
+		Old: "attempt_out(c, handed)", New: "attempt_out(c, c.handed)",
 	},
 	{
 		Name: "what the first attempt has brought is forgotten", File: "redisstore/lua/library/wake.lua",
@@ -52,7 +52,7 @@ var brokenPushes = []harness.BrokenScript{
 	},
 	{
 		Name: "what a former attempt has not sent counts", File: "redisstore/lua/deliver.lua",
-		Old: "attempt_out(c, ARGV[A + 9])", New: "attempt_out(c, c.handed)",
+		Old: "attempt_out(c, handed)", New: "attempt_out(c, c.handed)",
 	},
 	{
 		Name: "a delivery acks all of the stream", File: "redisstore/lua/deliver.lua",
@@ -60,7 +60,7 @@ var brokenPushes = []harness.BrokenScript{
 	},
 	{
 		Name: "a delivery goes on from another offset than one that was sent again", File: "redisstore/lua/deliver.lua",
-		Old: "behind(c, ARGV[A + 4], ARGV[A + 7])", New: "ARGV[A + 4]",
+		Old: "behind(c, to, within)", New: "to",
 	},
 	{
 		Name: "a consumer that is made anew passes for the old one", File: "redisstore/lua/library/consumer.lua",
@@ -120,7 +120,7 @@ var brokenPushes = []harness.BrokenScript{
 	},
 	{
 		Name: "an attempt that is out is probed", File: "redisstore/lua/longest_waiting.lua",
-		Old: "c.gen == ARGV[A + 1] and waits(c)", New: "c.gen == ARGV[A + 1]",
+		Old: "c.gen == gen and waits(c)", New: "c.gen == gen",
 	},
 	{
 		Name: "an attempt that an operator asks for does not count", File: "redisstore/lua/retry.lua",
@@ -132,7 +132,7 @@ var brokenPushes = []harness.BrokenScript{
 	},
 	{
 		Name: "a wake is retried that is over", File: "redisstore/lua/retry_delivery.lua",
-		Old: "current(record, ARGV[A], ARGV[A + 1], ARGV[A + 2])", New: "record(ARGV[A])",
+		Old: "current(record, consumer, epoch, wake)", New: "record(consumer)",
 	},
 	{
 		Name: "a wake is retried in vain", File: "redisstore/lua/retry_delivery.lua",
@@ -144,7 +144,7 @@ var brokenPushes = []harness.BrokenScript{
 	},
 	{
 		Name: "a pause is kept by subscription only", File: "redisstore/lua/fail_endpoint.lua",
-		Old: "  redis.call('ZADD', KEYS[5], string.format('%.0f', till), ARGV[6])\n", New: "",
+		Old: "  redis.call('ZADD', pauses_key, string.format('%.0f', till), origin)\n", New: "",
 	},
 	{
 		Name: "a pause becomes shorter", File: "redisstore/lua/fail_endpoint.lua",
@@ -156,7 +156,7 @@ var brokenPushes = []harness.BrokenScript{
 	},
 	{
 		Name: "the pause of an origin goes on though an operator asks", File: "redisstore/lua/retry_endpoint.lua",
-		Old: "redis.call('ZREM', KEYS[5], ARGV[6]) == 1", New: "false",
+		Old: "redis.call('ZREM', pauses_key, origin) == 1", New: "false",
 	},
 	{
 		Name: "an operator has a probe sent beside the one that is out", File: "redisstore/lua/retry_endpoint.lua",
@@ -200,7 +200,7 @@ var brokenPushes = []harness.BrokenScript{
 	},
 	{
 		Name: "an attempt is begun by a caller that does not have it", File: "redisstore/lua/begin.lua",
-		Old: "c.handed == tonumber(ARGV[A + 3])", New: "true",
+		Old: "c.handed == tonumber(handed)", New: "true",
 	},
 	{
 		Name: "an attempt that was not begun is lost to the caller that has it", File: "redisstore/lua/begin.lua",

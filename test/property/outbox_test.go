@@ -17,7 +17,7 @@ import (
 var brokenOutbox = []harness.BrokenScript{
 	{
 		Name: "an event that is over is sent again", File: "redisstore/lua/take_event.lua",
-		Old: "elseif is_over and not replays or status", New: "elseif status",
+		Old: "elseif is_over and not replay or status", New: "elseif status",
 	},
 	{
 		Name: "an event that lies in its stream twice is sent twice", File: "redisstore/lua/take_event.lua",
@@ -37,11 +37,11 @@ var brokenOutbox = []harness.BrokenScript{
 	},
 	{
 		Name: "what has expired is sent again", File: "redisstore/lua/take_event.lua",
-		Old: "<= now - since and not replays", New: "< 0 and not replays",
+		Old: "<= now - since and not replay", New: "< 0 and not replay",
 	},
 	{
 		Name: "what has expired early is new", File: "redisstore/lua/take_event.lua",
-		Old: "if ARGV[A + 6] <= placed and (not replays or delivered_at == '0') then return reply('0') end",
+		Old: "if placed <= was_placed and (not replay or delivered_at == '0') then return reply('0') end",
 		New: "",
 	},
 	{
@@ -50,7 +50,7 @@ var brokenOutbox = []harness.BrokenScript{
 	},
 	{
 		Name: "what is cancelled is sent", File: "redisstore/lua/take_event.lua",
-		Old: "replays or status == 'cancelled' or", New: "replays or",
+		Old: "replay or status == 'cancelled' or", New: "replay or",
 	},
 	{
 		Name: "what is under way is cancelled", File: "redisstore/lua/cancel_event.lua",
@@ -86,15 +86,15 @@ var brokenOutbox = []harness.BrokenScript{
 	},
 	{
 		Name: "an event whose time has come waits on", File: "redisstore/lua/take_event.lua",
-		Old: "if begins then redis.call('ZREM', P .. 'delayed', id) end\n", New: "",
+		Old: "if begins then redis.call('ZREM', P .. 'delayed', event) end\n", New: "",
 	},
 	{
 		Name: "what is cancelled is released", File: "redisstore/lua/cancel_event.lua",
-		Old: "redis.call('ZREM', P .. 'delayed', id)\n", New: "",
+		Old: "redis.call('ZREM', P .. 'delayed', event)\n", New: "",
 	},
 	{
 		Name: "what is lost is pending", File: "redisstore/lua/release_event.lua",
-		Old: "  event_is(id, 'pending', 'dead_letter')\n", New: "",
+		Old: "  event_is(event, 'pending', 'dead_letter')\n", New: "",
 	},
 	{
 		Name: "a stream with events that are kept is removed", File: "redisstore/lua/begin_removal.lua",
@@ -106,7 +106,7 @@ var brokenOutbox = []harness.BrokenScript{
 	},
 	{
 		Name: "an event is new in a stream that is being removed", File: "redisstore/lua/take_event.lua",
-		Old: "  if is_removing(ARGV[A + 10]) then return reply('0') end\n", New: "",
+		Old: "  if is_removing(stream) then return reply('0') end\n", New: "",
 	},
 	{
 		Name: "what has expired keeps its stream", File: "redisstore/lua/library/outbox.lua",
