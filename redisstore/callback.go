@@ -37,12 +37,10 @@ func (s *Store) Callback(ctx context.Context, cb fsm.Callback) (fsm.CallbackRepl
 	}
 	var answer fsm.CallbackReply
 	r := s.run(ctx, scriptCallback, s.PartitionOf(cb.Consumer.Home), args...)
-	r.list(func(l *reply) {
-		answer = fsm.CallbackReply{
-			Code: word(l, callbackCodes), Path: l.text(), Streams: l.streams(cb.Primary),
-			Outcome: l.outcome(), WakeID: l.text(),
-		}
-	})
+	answer = fsm.CallbackReply{
+		Code: word(r, callbackCodes), Path: r.text(), Streams: r.streams(cb.Primary),
+		WakeID: r.text(), Outcome: r.outcome(),
+	}
 	if answer.Code == fsm.CodeInternal && r.bad == nil {
 		return answer, fmt.Errorf("redis: consumer %s is in quarantine: its record cannot be read", cb.Consumer.ID)
 	}

@@ -125,10 +125,8 @@ func (s *Store) drop(ctx context.Context, left []dropping) error {
 
 // dropped reads the reply of scriptDrop and follows its outcome. It returns how much is left.
 func (s *Store) dropped(r *reply) (left int64) {
-	r.list(func(l *reply) {
-		left = l.int()
-		s.opts.Outcomes.Follow(l.outcome(), fsm.Sighting{})
-	})
+	left = r.int()
+	s.opts.Outcomes.Follow(r.outcome(), fsm.Sighting{})
 	return left
 }
 

@@ -13,13 +13,10 @@ import (
 // after others have acted on consumers, Due returns their outcome and no error.
 func (s *Store) Due(ctx context.Context, partition, limit int) (o fsm.Outcome, n int, err error) {
 	for more := true; more && n < limit; {
-		var acted int64
 		r := s.run(ctx, scriptDue, partition, limit-n, millis(s.opts.Timing.Open()))
-		r.list(func(l *reply) {
-			acted = l.int()
-			o.Add(l.outcome())
-			more = l.yes()
-		})
+		acted := r.int()
+		more = r.yes()
+		o.Add(r.outcome())
 		switch {
 		case r.bad == nil:
 			n += int(acted)

@@ -71,14 +71,9 @@ func (s *Store) LongestWaiting(
 			return s.keys.guard(partitions[i]), s.arguments(partitions[i], sub.ID, sub.Generation, millisOf(after),
 				longestLook, look*longestLook)
 		}) {
-			var at time.Time
-			var of fsm.DeliveryRef
-			var again, more bool
-			r.list(func(l *reply) {
-				at = moment(l.int())
-				of.Consumer.ID, of.Consumer.Home = l.text(), l.text()
-				of.Epoch, of.WakeID, again, more = l.int(), l.text(), l.yes(), l.yes()
-			})
+			at, of := moment(r.int()), fsm.DeliveryRef{Consumer: fsm.ConsumerRef{ID: r.text(), Home: r.text()}}
+			of.Epoch, of.WakeID = r.int(), r.text()
+			again, more := r.yes(), r.yes()
 			switch {
 			case r.bad != nil:
 				err = r.bad

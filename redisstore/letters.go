@@ -96,10 +96,8 @@ func (s *Store) letterWork(
 		consumer = fsm.ConsumerID(span.Subscription, span.Stream)
 	}
 	r := s.run(ctx, sc, span.Partition, span.Subscription, consumer, span.From, span.Through, most)
-	r.list(func(l *reply) {
-		w = fsm.LetterWork{Done: int(l.int()), Refused: int(l.int()), Looked: int(l.int()), Last: l.int()}
-		o = l.outcome()
-	})
+	w = fsm.LetterWork{Done: int(r.int()), Refused: int(r.int()), Looked: int(r.int()), Last: r.int()}
+	o = r.outcome()
 	return w, o, r.err()
 }
 
@@ -124,14 +122,12 @@ func (s *Store) countLetters(ctx context.Context, wanted []any) ([]fsm.LetterCou
 		return s.keys.guard(i), s.arguments(i, wanted...)
 	}) {
 		byPartition[i].Of = map[string]int{}
+		byPartition[i].Last, byPartition[i].All = r.int(), int(r.int())
 		r.list(func(l *reply) {
-			byPartition[i].Last, byPartition[i].All = l.int(), int(l.int())
-			l.list(func(l *reply) {
-				for len(l.items) > 0 && l.bad == nil {
-					sub := l.text()
-					byPartition[i].Of[sub] = int(l.int())
-				}
-			})
+			for len(l.items) > 0 && l.bad == nil {
+				sub := l.text()
+				byPartition[i].Of[sub] = int(l.int())
+			}
 		})
 		if r.bad != nil {
 			failure = r.bad

@@ -259,26 +259,22 @@ func (s *Store) count(partitions []int) figures {
 		p := partitions[i/n]
 		return s.keys.guard(p), s.arguments(p, batches[i%n]...)
 	}) {
-		r.list(func(l *reply) {
-			waiting, aside, retired, live, givenUp, all, known, waited, dead, apart, overdue :=
-				l.int(), l.int(), l.int(), l.int(), l.int(), l.int(), l.int(), l.int(), l.int(), l.int(), l.int()
-			if l.bad != nil {
-				return
-			}
-			f.all += all
-			if i%n > 0 { // the other items are of the whole partition: its first batch adds them
-				return
-			}
-			f.asked++
-			f.givenUp, f.quarantined = f.givenUp+givenUp, f.quarantined+apart
-			f.waiting, f.aside, f.retired = f.waiting+waiting, f.aside+aside, f.retired+retired
-			f.live, f.known, f.dead = f.live+live, f.known+known, f.dead+dead
-			f.oldest = max(f.oldest, time.Duration(waited)*time.Millisecond)
-			f.overdue = max(f.overdue, time.Duration(overdue)*time.Millisecond)
-		})
+		waiting, aside, retired, live, givenUp, all, known, waited, dead, apart, overdue :=
+			r.int(), r.int(), r.int(), r.int(), r.int(), r.int(), r.int(), r.int(), r.int(), r.int(), r.int()
 		if r.bad != nil {
 			f.up = false
+			continue
 		}
+		f.all += all
+		if i%n > 0 { // the other items are of the whole partition: its first batch adds them
+			continue
+		}
+		f.asked++
+		f.givenUp, f.quarantined = f.givenUp+givenUp, f.quarantined+apart
+		f.waiting, f.aside, f.retired = f.waiting+waiting, f.aside+aside, f.retired+retired
+		f.live, f.known, f.dead = f.live+live, f.known+known, f.dead+dead
+		f.oldest = max(f.oldest, time.Duration(waited)*time.Millisecond)
+		f.overdue = max(f.overdue, time.Duration(overdue)*time.Millisecond)
 	}
 	return f
 }

@@ -221,10 +221,8 @@ func (s *Store) tally(ctx context.Context, subs []fsm.Subscription, most int) ([
 			return s.keys.guard(p), s.arguments(p, own...)
 		}) {
 			p := batch[i]
-			r.list(func(l *reply) {
-				cursors[p] = l.text()
-				l.each(func(rows *reply) { rows.list(func(l *reply) { l.tally(parts[p]) }) })
-			})
+			cursors[p] = r.text()
+			r.each(func(rows *reply) { rows.list(func(l *reply) { l.tally(parts[p]) }) })
 			if r.bad != nil {
 				return nil, r.bad
 			}
@@ -275,10 +273,8 @@ func (s *Store) ScanConsumers(
 	ctx context.Context, sub fsm.Subscription, partition int, cursor string, count int,
 ) (list []fsm.Consumer, next string, err error) {
 	r := s.run(ctx, scriptScanConsumers, partition, sub.ID, sub.Generation, cursor, count)
-	r.list(func(l *reply) {
-		next = l.text()
-		l.each(func(consumers *reply) { list = append(list, consumers.consumer()) })
-	})
+	next = r.text()
+	r.each(func(consumers *reply) { list = append(list, consumers.consumer()) })
 	return list, next, r.bad
 }
 

@@ -32,14 +32,12 @@ func (s *Store) ReserveKey(ctx context.Context, key string, k fsm.OutboxKey) (fs
 	}
 	r := s.run(ctx, scriptReserveKey, s.keys.partitionOf(key), key, k.ID, string(asked),
 		fsm.OutboxReserved.Milliseconds())
-	r.list(func(l *reply) {
-		k.ID = l.text()
-		text := l.text()
-		k.New, k.Asked = l.yes(), map[string]string{}
-		if l.bad == nil && json.Unmarshal([]byte(text), &k.Asked) != nil {
-			l.fail("what was asked for that is no JSON")
-		}
-	})
+	k.ID = r.text()
+	text := r.text()
+	k.New, k.Asked = r.yes(), map[string]string{}
+	if r.bad == nil && json.Unmarshal([]byte(text), &k.Asked) != nil {
+		r.fail("what was asked for that is no JSON")
+	}
 	return k, r.err()
 }
 

@@ -16,19 +16,17 @@ func (s *Store) CountEvents(ctx context.Context, partition int) (fsm.OutboxCount
 	all := fsm.OutboxCount{Statuses: map[fsm.OutboxStatus]int64{}}
 	for at := ""; ; {
 		r := s.run(ctx, scriptCountEvents, partition, at, countedAtATime)
-		r.list(func(l *reply) {
-			at = l.text()
-			since := moment(l.int())
-			if !since.IsZero() && (all.WaitingSince.IsZero() || since.Before(all.WaitingSince)) {
-				all.WaitingSince = since
-			}
-			for _, status := range []fsm.OutboxStatus{
-				fsm.OutboxPending, fsm.OutboxDelivering, fsm.OutboxRetrying, fsm.OutboxDelivered, fsm.OutboxDead,
-				fsm.OutboxCancelled,
-			} {
-				all.Statuses[status] += l.int()
-			}
-		})
+		at = r.text()
+		since := moment(r.int())
+		if !since.IsZero() && (all.WaitingSince.IsZero() || since.Before(all.WaitingSince)) {
+			all.WaitingSince = since
+		}
+		for _, status := range []fsm.OutboxStatus{
+			fsm.OutboxPending, fsm.OutboxDelivering, fsm.OutboxRetrying, fsm.OutboxDelivered, fsm.OutboxDead,
+			fsm.OutboxCancelled,
+		} {
+			all.Statuses[status] += r.int()
+		}
 		if r.bad != nil || at == "" {
 			return all, r.err()
 		}

@@ -9,7 +9,7 @@ import (
 )
 
 func TestAnOutcomeIsRead(t *testing.T) {
-	r := &reply{script: scriptAccept, items: []any{[]any{
+	r := &reply{script: scriptAccept, items: []any{
 		[]any{[]any{
 			"s:%2Fa", "s", "g", "/a", "7", "w_1", "2",
 			[]any{"/a", "-1", "5"},
@@ -22,7 +22,7 @@ func TestAnOutcomeIsRead(t *testing.T) {
 		[]any{},
 		[]any{[]any{"s", "/a", "stream_deleted", int64(3)}},
 		[]any{[]any{"s:%2Fb", "its field handed is missing"}},
-	}}}
+	}}
 	o := r.outcome()
 	if r.bad != nil || len(o.Deliveries) != 1 || len(o.Removed) != 1 || o.Removed[0].Cause != fsm.RemovedGivenUp {
 		t.Fatalf("%+v, %v", o, r.bad)
@@ -44,7 +44,7 @@ func TestAnOutcomeIsRead(t *testing.T) {
 
 func TestACauseThatNobodyKnowsIsAnError(t *testing.T) {
 	gone := []any{"s", "g", "s:%2Fa", "/a", "4", "boredom"}
-	r := &reply{script: scriptAccept, items: []any{[]any{[]any{}, []any{}, []any{}, []any{gone}, []any{}}}}
+	r := &reply{script: scriptAccept, items: []any{[]any{}, []any{}, []any{}, []any{gone}, []any{}}}
 	if r.outcome(); r.bad == nil || !strings.Contains(r.bad.Error(), "boredom") {
 		t.Errorf("the reply is read: %v", r.bad)
 	}

@@ -68,7 +68,7 @@ func (s *Store) NoteStream(ctx context.Context, n fsm.Stream, span time.Duration
 	var stream fsm.Stream
 	r := s.run(ctx, scriptNoteStream, s.PartitionOf(n.Path), n.Path, stamp, string(n.Tail), string(n.Begin),
 		span.Milliseconds(), n.Lost)
-	r.list(func(l *reply) { done, stream = l.yes(), l.stream(n.Path) })
+	done, stream = r.yes(), r.stream(n.Path)
 	return stream, done, r.bad
 }
 
@@ -89,15 +89,12 @@ func (s *Store) LinkStream(ctx context.Context, path string, l fsm.Linking) (lin
 		r := s.run(ctx, scriptLinkStream, s.PartitionOf(path), args...)
 		var code int64
 		var number int
-		r.list(func(l *reply) {
-			code, linked.Stream = l.code(0, 1, 2, 3), l.stream(path)
-			linked.Add(l.outcome())
-			if code == 3 {
-				asked = l.text()
-			} else {
-				number = int(l.int())
-			}
-		})
+		if code, linked.Stream = r.code(0, 1, 2, 3), r.stream(path); code == 3 {
+			asked = r.text()
+		} else {
+			number = int(r.int())
+		}
+		linked.Add(r.outcome())
 		linked.Done = code == 1
 		switch {
 		case r.bad != nil || code == 0:
@@ -148,22 +145,20 @@ func (s *Store) ScanStreams(
 	ctx context.Context, partition int, cursor string,
 ) (streams []fsm.Stream, next string, err error) {
 	r := s.run(ctx, scriptScanStreams, partition, cursor, scanBatch)
-	r.list(func(l *reply) {
-		next = l.text()
-		l.each(func(records *reply) {
-			path, text, tail := records.text(), records.text(), records.text()
-			if records.bad != nil {
-				return
-			}
-			stream, err := recordOf(path, text)
-			if err != nil { // the other streams go on
-				s.unreadableStream.Log(s.opts.Logger, time.Now()).Error(
-					"the record of a stream cannot be read and is ignored", zap.String("stream", path), zap.Error(err))
-				return
-			}
-			stream.NotedTail = fsm.Offset(tail)
-			streams = append(streams, stream)
-		})
+	next = r.text()
+	r.each(func(records *reply) {
+		path, text, tail := records.text(), records.text(), records.text()
+		if records.bad != nil {
+			return
+		}
+		stream, err := recordOf(path, text)
+		if err != nil { // the other streams go on
+			s.unreadableStream.Log(s.opts.Logger, time.Now()).Error(
+				"the record of a stream cannot be read and is ignored", zap.String("stream", path), zap.Error(err))
+			return
+		}
+		stream.NotedTail = fsm.Offset(tail)
+		streams = append(streams, stream)
 	})
 	return streams, next, r.bad
 }

@@ -18,7 +18,7 @@ func (s *Store) ReplaySpan(
 	ctx context.Context, c fsm.ConsumerRef, born int64, span fsm.ReplaySpan,
 ) (number int64, o fsm.Outcome, err error) {
 	r := s.run(ctx, scriptReplaySpan, s.PartitionOf(c.Home), c.ID, born, string(span.From), string(span.To))
-	r.list(func(l *reply) { number, o = l.int(), l.outcome() })
+	number, o = r.int(), r.outcome()
 	switch err = r.err(); {
 	case err != nil:
 		return 0, o, err
@@ -51,6 +51,6 @@ func (s *Store) ReplayQueues(
 // CancelReplays implements control.ReplayStore.
 func (s *Store) CancelReplays(ctx context.Context, c fsm.ConsumerRef) (n int, o fsm.Outcome, err error) {
 	r := s.run(ctx, scriptCancelReplays, s.PartitionOf(c.Home), c.ID)
-	r.list(func(l *reply) { n, o = int(l.int()), l.outcome() })
+	n, o = int(r.int()), r.outcome()
 	return n, o, r.err()
 }

@@ -329,7 +329,7 @@ func (s *Store) leases(ctx context.Context, id string, partitions []int, ttl tim
 	})
 	results := make([]leaseResult, len(partitions))
 	for i, r := range replies {
-		r.list(func(l *reply) { results[i] = leaseResult{granted: l.yes(), base: l.int()} })
+		results[i] = leaseResult{granted: r.yes(), base: r.int()}
 		results[i].err = r.bad
 	}
 	return results

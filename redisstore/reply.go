@@ -134,22 +134,29 @@ func moment(millis int64) time.Time {
 	return time.UnixMilli(millis)
 }
 
-// outcome reads { wakes, idle, hidden, gone, ended, left, quarantined }.
+// outcomeItems is how many items an outcome is.
+const outcomeItems = 7
+
+// outcome reads wakes, idle, hidden, gone, ended, left and quarantined.
 func (r *reply) outcome() (o fsm.Outcome) {
-	r.list(func(l *reply) {
-		l.eachOrNil(func(deliveries *reply) { o.Deliveries = append(o.Deliveries, deliveries.delivery()) })
-		l.eachOrNil(func(paths *reply) { o.Idle = append(o.Idle, paths.text()) })
-		l.eachOrNil(func(paths *reply) { o.Hidden = append(o.Hidden, paths.text()) })
-		l.eachOrNil(func(gone *reply) { o.Removed = append(o.Removed, gone.gone()) })
-		l.eachOrNil(func(ends *reply) { o.Ended = append(o.Ended, ends.wakeEnd()) })
-		l.eachOrNil(func(left *reply) { o.Left = append(o.Left, left.left()) })
-		l.eachOrNil(func(of *reply) {
-			of.list(func(q *reply) {
-				o.Quarantined = append(o.Quarantined, fsm.Quarantined{Consumer: q.text(), Reason: q.text()})
-			})
+	r.eachOrNil(func(deliveries *reply) { o.Deliveries = append(o.Deliveries, deliveries.delivery()) })
+	r.eachOrNil(func(paths *reply) { o.Idle = append(o.Idle, paths.text()) })
+	r.eachOrNil(func(paths *reply) { o.Hidden = append(o.Hidden, paths.text()) })
+	r.eachOrNil(func(gone *reply) { o.Removed = append(o.Removed, gone.gone()) })
+	r.eachOrNil(func(ends *reply) { o.Ended = append(o.Ended, ends.wakeEnd()) })
+	r.eachOrNil(func(left *reply) { o.Left = append(o.Left, left.left()) })
+	r.eachOrNil(func(of *reply) {
+		of.list(func(q *reply) {
+			o.Quarantined = append(o.Quarantined, fsm.Quarantined{Consumer: q.text(), Reason: q.text()})
 		})
 	})
 	return o
+}
+
+// lastOutcome reads the outcome that ends a reply, and passes over what comes before it.
+func (r *reply) lastOutcome() fsm.Outcome {
+	r.items = r.items[max(0, len(r.items)-outcomeItems):]
+	return r.outcome()
 }
 
 func (r *reply) delivery() (w fsm.Delivery) {

@@ -41,7 +41,7 @@ func source(name string) string {
 type script struct {
 	name string
 	// partitioned is true for a script that works within a partition. Such a script returns the partition's watermark
-	// besides its own reply.
+	// before its own items.
 	partitioned bool
 	// flags are the flags of its function, which it has if it is partitioned.
 	flags string
@@ -228,12 +228,12 @@ func (s *Store) call(ctx context.Context, sc *script, keys []string, args ...any
 // commonArguments is how many arguments every script of a partition has besides its own.
 const commonArguments = 4
 
-// remember takes the partition's watermark off a script's reply and keeps it.
+// remember takes the partition's watermark off a script's reply and keeps it. It returns the script's own items.
 func (s *Store) remember(partition int, r *reply) *reply {
 	own := &reply{script: r.script, asked: r.asked}
 	r.list(func(l *reply) {
-		own.items = []any{l.next()}
 		raise(&s.seen[partition], l.int())
+		own.items = l.items
 	})
 	own.bad = r.bad
 	return own

@@ -25,14 +25,12 @@ func (s *Store) Observe(
 	o := fsm.Observation{Busy: true}
 	for cursor := "0"; ; {
 		r := s.run(ctx, scriptObserve, partition, path, string(tail), flag(closed), cursor)
-		r.list(func(l *reply) {
-			o.Watched = l.yes()
-			o.Busy = l.yes() && o.Busy
-			o.Noted.Tail = fsm.Offset(l.text())
-			o.Noted.Closed = l.yes()
-			cursor = l.text()
-			o.Add(l.outcome())
-		})
+		o.Watched = r.yes()
+		o.Busy = r.yes() && o.Busy
+		o.Noted.Tail = fsm.Offset(r.text())
+		o.Noted.Closed = r.yes()
+		cursor = r.text()
+		o.Add(r.outcome())
 		if r.bad != nil || cursor == "0" {
 			return o, r.bad
 		}
@@ -70,10 +68,8 @@ func (s *Store) batches(ctx context.Context, sc *script, partition int, args ...
 func (s *Store) eachBatch(ctx context.Context, sc *script, partition int, read func(*reply), args ...any) error {
 	for cursor := "0"; ; {
 		r := s.run(ctx, sc, partition, append(args[:len(args):len(args)], cursor)...)
-		r.list(func(l *reply) {
-			cursor = l.text()
-			read(l)
-		})
+		cursor = r.text()
+		read(r)
 		if r.bad != nil || cursor == "0" {
 			return r.bad
 		}

@@ -253,10 +253,8 @@ func (s *Store) Rewind(
 ) (from fsm.Offset, o fsm.Outcome, err error) {
 	for done := int64(-2); done == -2; {
 		r := s.run(ctx, scriptRewind, s.PartitionOf(c.Home), c.ID, sub.Generation, path, string(to))
-		r.list(func(l *reply) {
-			done, from = l.int(), fsm.Offset(l.text())
-			o.Add(l.outcome())
-		})
+		done, from = r.int(), fsm.Offset(r.text())
+		o.Add(r.outcome())
 		switch err = r.err(); {
 		case err != nil:
 			return "", o, err

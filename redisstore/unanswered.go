@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -26,37 +27,9 @@ const (
 	unansweredPause = 500 * time.Millisecond
 )
 
-// handsOut are the scripts that hand out attempts and recognise a call that they have carried out. Each has a function
-// that reads the outcome of its reply. Begin is not among them, because the dispatcher repeats that call itself.
-var handsOut = map[*script]func(*reply) fsm.Outcome{
-	scriptFail: (*reply).outcome, scriptFinish: (*reply).outcome, scriptDeliver: (*reply).outcome,
-	scriptDue: func(r *reply) (o fsm.Outcome) {
-		r.list(func(l *reply) {
-			l.int()
-			o = l.outcome()
-		})
-		return o
-	},
-	scriptObserve: func(r *reply) (o fsm.Outcome) {
-		r.list(func(l *reply) {
-			l.yes()
-			l.yes()
-			l.text()
-			l.yes()
-			l.text()
-			o = l.outcome()
-		})
-		return o
-	},
-	scriptLinkStream: func(r *reply) (o fsm.Outcome) {
-		r.list(func(l *reply) {
-			l.int()
-			l.stream("")
-			o = l.outcome()
-		})
-		return o
-	},
-}
+// handsOut are the scripts that hand out attempts and recognise a call that they have carried out. Begin is not among
+// them, because the dispatcher repeats that call itself.
+var handsOut = []*script{scriptFail, scriptFinish, scriptDeliver, scriptDue, scriptObserve, scriptLinkStream}
 
 // unanswered keeps calls that were not answered.
 type unanswered struct {
@@ -80,7 +53,7 @@ type sentCall struct {
 // keep keeps an unanswered call if it hands out attempts and may have reached Redis.
 func (u *unanswered) keep(c sentCall, err error) {
 	var network *net.OpError
-	if !u.kept || handsOut[c.script] == nil || !errors.Is(err, fsm.ErrUnavailable) ||
+	if !u.kept || !slices.Contains(handsOut, c.script) || !errors.Is(err, fsm.ErrUnavailable) ||
 		errors.As(err, &network) && network.Op == "dial" {
 		return
 	}
@@ -138,7 +111,7 @@ func (s *Store) repeatOnce(ctx context.Context) {
 		}
 		r := s.remember(c.partition, s.call(ctx, c.script, s.keys.guard(c.partition), c.args...))
 		r.asked = c.asked
-		if o := handsOut[c.script](r); r.bad == nil {
+		if o := r.lastOutcome(); r.bad == nil {
 			s.opts.Outcomes.Follow(o, fsm.Sighting{})
 		} else {
 			silent[c.partition] = true

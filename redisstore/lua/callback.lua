@@ -2,7 +2,7 @@
 -- wake: "" if the callback names none  most: how many streams a consumer may have.
 -- Then follow four lists, each a count and its items: tails (path, tail), acks (path, offset), subscribe (path, from),
 -- unsubscribe (path).
--- Returns { code, path, streams, outcome, wake id }. The code is "" if the callback succeeded. The path is the stream
+-- Returns { code, path, streams, wake id, outcome }. The code is "" if the callback succeeded. The path is the stream
 -- of an ack that lies beyond the tail. The wake id names the wake of the callback, "" if it is not known. A refused
 -- callback has changed nothing. O(links of the consumer + items).
 local consumer, gen, epoch, token_epoch, token_expired, wake, done, most = unpack(ARGV, A, A + 7)
@@ -22,23 +22,23 @@ local function list(width)
 end
 local tails, acks, subscribe, unsubscribe = list(2), list(2), list(2), list(1)
 local of = ''
-local function refuse(code, path) return { code, path or '', {}, outcome(), of } end
+local function refuse(code, path) return reply(code, path or '', {}, of, outcome()) end
 
 local c = load(consumer)
-if not c and is_quarantined(consumer) then return reply(refuse('INTERNAL')) end
+if not c and is_quarantined(consumer) then return refuse('INTERNAL') end
 -- No worker has a token of an aside, or of a consumer that was never woken. Such callbacks are for an earlier consumer
 -- of the same id.
 if not c or c.owner or c.gen ~= gen or c.hidden > 0 or c.wake == '' or c.state == 'given_up' or is_dead(c.gen) then
-  return reply(refuse('CONSUMER_GONE'))
+  return refuse('CONSUMER_GONE')
 end
-if token_expired == '1' then return reply(refuse('TOKEN_EXPIRED')) end
+if token_expired == '1' then return refuse('TOKEN_EXPIRED') end
 -- The Redis client may repeat a "done" whose reply was lost, even after later wakes have begun.
 if repeated(c) or epoch ~= c.epoch and carried_out() then
-  return reply({ '', '', links_list(c), outcome(), '' })
+  return reply('', '', links_list(c), '', outcome())
 end
-if epoch ~= c.epoch or token_epoch ~= c.epoch then return reply(refuse('STALE_EPOCH')) end
+if epoch ~= c.epoch or token_epoch ~= c.epoch then return refuse('STALE_EPOCH') end
 of = c.wake
-if wake ~= '' and wake ~= c.wake then return reply(refuse('ALREADY_CLAIMED')) end
+if wake ~= '' and wake ~= c.wake then return refuse('ALREADY_CLAIMED') end
 
 local asked = {}
 local count = 0
@@ -52,7 +52,7 @@ for path, l in pairs(links(c)) do
 end
 for _, a in ipairs(acks) do
   local l = links(c)[a[1]]
-  if l and moves(l, a[2]) and after(a[2], l.tail) then return reply(refuse('INVALID_OFFSET', a[1])) end
+  if l and moves(l, a[2]) and after(a[2], l.tail) then return refuse('INVALID_OFFSET', a[1]) end
 end
 local fresh, had = {}, count
 for _, s in ipairs(subscribe) do
@@ -61,7 +61,7 @@ for _, s in ipairs(subscribe) do
     count = count + 1
   end
 end
-if count > most and count > had then return reply(refuse('INVALID_REQUEST')) end
+if count > most and count > had then return refuse('INVALID_REQUEST') end
 
 for path in pairs(links(c)) do
   if asked[path] then note_tail(path, asked[path]) end
@@ -107,7 +107,7 @@ c.more = c.more + linked
 if linked ~= 0 then save(c) end -- with the links themselves
 if next(links(c)) == nil then
   remove(c, 'unsubscribed')
-  return reply({ '', '', {}, outcome(), of })
+  return reply('', '', {}, of, outcome())
 end
 c.by = NONCE
 local now_subscribed = links_list(c)
@@ -119,4 +119,4 @@ elseif done == '1' then
   note_call()
 end
 save(c)
-return reply({ '', '', now_subscribed, outcome(), of })
+return reply('', '', now_subscribed, of, outcome())

@@ -11,4 +11,4 @@ if c then
   redis.call('ZREM', P .. 'replays', c.id)
   redis.call('HDEL', P .. 'f:' .. c.id, 'replaying', 'replayed')
 end
-return reply({ n, outcome() })
+return reply(n, outcome())

@@ -27,4 +27,4 @@ if at == '' then
   end
 end
 local last = #list == tonumber(most) and list[#list] or ''
-return reply({ last, int(oldest), n.pending, n.delivering, n.retrying, n.delivered, n.dead_letter, n.cancelled })
+return reply(last, int(oldest), n.pending, n.delivering, n.retrying, n.delivered, n.dead_letter, n.cancelled)

@@ -16,4 +16,4 @@ elseif redis.call('EXISTS', P .. 'dead') == 1 then
     end
   end
 end
-return reply({ redis.call('ZRANGE', P .. 'dead', -1, -1)[1] or 0, redis.call('ZCARD', P .. 'dead'), of })
+return reply(redis.call('ZRANGE', P .. 'dead', -1, -1)[1] or 0, redis.call('ZCARD', P .. 'dead'), of)

@@ -13,10 +13,10 @@ local EXPECTED = 60000
 if cursor == '0' then
   -- The call is repeated because its reply was lost. There may be a new stream now. Consumers that were not visited
   -- start over when they are loaded.
-  if carried_out() then return reply({ '0', outcome() }) end
+  if carried_out() then return reply('0', outcome()) end
   if of ~= '' then
     local s = stream_of(path)
-    if not s or s.first ~= tonumber(of) then return reply({ '0', outcome() }) end
+    if not s or s.first ~= tonumber(of) then return reply('0', outcome()) end
   end
   note_call()
   drop_stream(path)
@@ -33,8 +33,8 @@ if cursor == '0' then
     local key = P .. 'd:' .. path
     if redis.call('INCR', key) == 0 then redis.call('DEL', key) else redis.call('PEXPIRE', key, EXPECTED) end
   end
-  if redis.call('EXISTS', P .. 'w:' .. path) == 0 then return reply({ '0', outcome() }) end
+  if redis.call('EXISTS', P .. 'w:' .. path) == 0 then return reply('0', outcome()) end
   note_old_tail(path)
   forget_tail(path)
 end
-return reply({ all_start_over(path, cursor), outcome() })
+return reply(all_start_over(path, cursor), outcome())

@@ -36,4 +36,4 @@ if left == 0 then
   if redis.call('HDEL', P .. 'dropping', gen) == 1 then redis.call('HINCRBY', P .. 'meta', 'dropping', -1) end
   redis.call('HDEL', P .. 'asides', gen, gen .. ':replays') -- the counts of asides that could not be read
 end
-return reply({ left, outcome() })
+return reply(left, outcome())

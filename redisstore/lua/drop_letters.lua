@@ -12,4 +12,4 @@ for _, n in ipairs(numbers) do
     drop_letter(n)
   end
 end
-return reply({ dropped, 0, #numbers, numbers[#numbers] or 0, outcome() })
+return reply(dropped, 0, #numbers, numbers[#numbers] or 0, outcome())

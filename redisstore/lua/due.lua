@@ -1,6 +1,6 @@
 -- Acts on deadlines that have passed.
 -- most: how many consumers at most  open: fsm.Timing.Open, ms.
--- Returns { how many were acted on, outcome, 1 if it stopped early because it had read many links }. The same call
+-- Returns { how many were acted on, 1 if it stopped early because it had read many links, outcome }. The same call
 -- again returns the same attempts. O(log n + consumers due + links that one script may read).
 local most, open = unpack(ARGV, A)
 local acted, stopped = 0, 0
@@ -22,7 +22,7 @@ if before then
       if c and attempt_out(c, handed) and not is_dead(c.gen) then ask_for_attempt(c) end
     end, id)
   end
-  return reply({ acted, outcome(), 0 })
+  return reply(acted, 0, outcome())
 end
 
 -- request_ends is when the request of the attempt that is out must have ended (spec.requestEnds).
@@ -82,4 +82,4 @@ if #deliveries > 0 then
   for i, w in ipairs(deliveries) do out[i] = w[1] .. ' ' .. int(w[13]) end
   redis.call('SET', P .. 'n:' .. NONCE, table.concat(out, ' '), 'PX', REPEATED)
 end
-return reply({ acted, outcome(), stopped })
+return reply(acted, stopped, outcome())

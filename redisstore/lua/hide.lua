@@ -21,4 +21,4 @@ local next_cursor = visit(P .. 'w:' .. path, cursor, function(id)
     remove(c, 'stream_gone')
   end
 end)
-return reply({ next_cursor, outcome() })
+return reply(next_cursor, outcome())

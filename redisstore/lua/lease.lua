@@ -6,17 +6,17 @@ local replica, ttl = unpack(ARGV, A)
 ttl = tonumber(ttl)
 local owner = redis.call('GET', P .. 'lease')
 local base = fence()
-if ttl < 0 then return reply({ owner == replica and 1 or 0, base }) end
+if ttl < 0 then return reply(owner == replica and 1 or 0, base) end
 if owner and owner ~= replica then
   -- If the lease lasts longer than ttl, a server whose clock was ahead has set it.
   if ttl > 0 and redis.call('PTTL', P .. 'lease') > ttl then redis.call('PEXPIRE', P .. 'lease', ttl) end
-  return reply({ 0, base })
+  return reply(0, base)
 end
 touched = true
 if ttl == 0 then
   redis.call('DEL', P .. 'lease')
-  return reply({ 0, base })
+  return reply(0, base)
 end
 redis.call('SET', P .. 'lease', replica, 'PX', ttl)
 redis.call('HSET', P .. 'meta', 'at', now)
-return reply({ 1, base })
+return reply(1, base)

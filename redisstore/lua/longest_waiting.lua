@@ -25,5 +25,5 @@ for _, list in ipairs({ 'waiting', 'aside' }) do
     end
   end
 end
-if not found or is_dead(found.gen) then return reply({ 0, '', '', 0, '', 0, more }) end
-return reply({ int(since), found.id, found.primary, found.epoch, found.wake, found.attempt > 0 and 1 or 0, more })
+if not found or is_dead(found.gen) then return reply(0, '', '', 0, '', 0, more) end
+return reply(int(since), found.id, found.primary, found.epoch, found.wake, found.attempt > 0 and 1 or 0, more)

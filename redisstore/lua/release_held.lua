@@ -23,4 +23,4 @@ local next_cursor = visit(P .. 'b:' .. sub .. ':' .. gen, cursor, function(id)
   c.due = now
   save(c)
 end)
-return reply({ next_cursor, outcome() })
+return reply(next_cursor, outcome())

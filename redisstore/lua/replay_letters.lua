@@ -27,4 +27,4 @@ for _, n in ipairs(letters_of(sub, from, through, most)) do
     if id and apart(replay, id, n, letter) then queued = queued + 1 else refused = refused + 1 end
   end
 end
-return reply({ queued, refused, looked, last, outcome() })
+return reply(queued, refused, looked, last, outcome())

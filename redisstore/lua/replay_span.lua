@@ -5,14 +5,14 @@
 local consumer, born, from, to = unpack(ARGV, A)
 local c, span = load(consumer), from .. ',' .. to
 if not c or is_dead(c.gen) or int(c.born) ~= born then
-  return reply({ 0, outcome() })
+  return reply(0, outcome())
 end
 local spans = redis.call('HGETALL', P .. 'rs:' .. c.id)
 for i = 1, #spans, 2 do
-  if spans[i + 1] == span then return reply({ spans[i], outcome() }) end
+  if spans[i + 1] == span then return reply(spans[i], outcome()) end
 end
-if #spans / 2 >= FSM.MAX_REPLAY_SPANS then return reply({ -1, outcome() }) end
+if #spans / 2 >= FSM.MAX_REPLAY_SPANS then return reply(-1, outcome()) end
 local n = int(next_stamp())
 redis.call('HSET', P .. 'rs:' .. c.id, n, span)
 queue(c, n)
-return reply({ n, outcome() })
+return reply(n, outcome())

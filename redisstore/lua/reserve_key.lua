@@ -6,7 +6,7 @@
 local key, event, asked, ttl = unpack(ARGV, A)
 key = P .. 'key:' .. key
 local id, was_asked = unpack(redis.call('HMGET', key, 'id', 'asked'))
-if id then return reply({ id, was_asked, '0' }) end
+if id then return reply(id, was_asked, '0') end
 redis.call('HSET', key, 'id', event, 'asked', asked)
 redis.call('PEXPIRE', key, ttl)
-return reply({ event, asked, '1' })
+return reply(event, asked, '1')

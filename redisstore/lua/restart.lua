@@ -6,9 +6,9 @@
 -- O(batch + links that one script may read).
 local path, was, tail, cursor = unpack(ARGV, A)
 if cursor == '0' then
-  if tail_of(path) ~= was or redis.call('EXISTS', P .. 'w:' .. path) == 0 then return reply({ '0', outcome() }) end
+  if tail_of(path) ~= was or redis.call('EXISTS', P .. 'w:' .. path) == 0 then return reply('0', outcome()) end
   note_old_tail(path)
   set_noted(path, tail)
   renew_stream(path)
 end
-return reply({ all_start_over(path, cursor), outcome() })
+return reply(all_start_over(path, cursor), outcome())

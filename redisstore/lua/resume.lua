@@ -45,4 +45,4 @@ local next_cursor = visit(P .. 'b:' .. sub .. ':' .. gen, cursor, function(id)
   resumed = resumed + 1
   save(c)
 end)
-return reply({ next_cursor, resumed, outcome() })
+return reply(next_cursor, resumed, outcome())

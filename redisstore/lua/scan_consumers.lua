@@ -3,7 +3,7 @@
 -- Returns { next cursor, { { consumer, record, field, value, … }, … } }. The fields are those that few consumers have.
 -- A consumer in quarantine has one field only, quarantined: why it is there. O(batch).
 local sub, gen, cursor, count = unpack(ARGV, A)
-if is_dead(gen) then return reply({ '0', {} }) end
+if is_dead(gen) then return reply('0', {}) end
 local scan = batch('SSCAN', P .. 'b:' .. sub .. ':' .. gen, cursor, count)
 local found = {}
 local any = redis.call('EXISTS', P .. 'quarantined') == 1
@@ -18,4 +18,4 @@ for _, id in ipairs(scan[2]) do
     found[#found + 1] = raw
   end
 end
-return reply({ scan[1], found })
+return reply(scan[1], found)

@@ -9,4 +9,4 @@ for i = 1, #scan[2], 2 do
   found[#found + 1] = scan[2][i + 1]
   found[#found + 1] = tail_of(scan[2][i])
 end
-return reply({ scan[1], found })
+return reply(scan[1], found)

@@ -103,4 +103,4 @@ for _, t in pairs(tallies) do
     }
   end
 end
-return reply({ at > #COUNTED_LISTS and '0' or to and at .. ' ' .. from .. ' ' .. to or tostring(at), counted })
+return reply(at > #COUNTED_LISTS and '0' or to and at .. ' ' .. from .. ' ' .. to or tostring(at), counted)

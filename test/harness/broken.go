@@ -37,7 +37,7 @@ var BrokenScripts = []BrokenScript{
 	},
 	{
 		Name: "callbacks of older epochs are accepted", File: "redisstore/lua/callback.lua",
-		Old: "if epoch ~= c.epoch or token_epoch ~= c.epoch then return reply(refuse('STALE_EPOCH')) end",
+		Old: "if epoch ~= c.epoch or token_epoch ~= c.epoch then return refuse('STALE_EPOCH') end",
 		New: "",
 	},
 	{

@@ -19,7 +19,7 @@
 -- ARGV[4]  the highest watermark of the partition that the caller has seen, 0 if it has seen none.
 -- ARGV[5…] the script's own.
 --
--- A script returns two items: its own reply, and the watermark now (scripts.go).
+-- A script returns a list: the watermark now, and then its own items (reply.lua).
 
 -- The arguments of the call, and the time.
 local P, now, micros

@@ -22,10 +22,11 @@ local RECORD = '^(%S+) (%d+) (%S+) (%d+) (%d+) (%d+) ([01]) ([01]) (%d+) (%S+)\n
   '((%S+) (%S+) (%d+) (%d+) (%S+)\n([^\n]+))\n(=?)([^\n]*)\n([^\n]*)$'
 local TROUBLE = '^(%d+) (%-?%d+) (%d+) ([01]) (%d+) (%d+) (%d+) (%d+) (%d+)$'
 -- Functions save and set_who put its lines together again.
-local function of_line(text) return (text:gsub('INT', '%' .. INT)) end
-local WAKE_LINE = of_line('%s INT %s INT INT INT INT INT INT %s\n')
-local TROUBLE_LINE = of_line('INT INT INT INT INT INT INT INT INT')
-local WHO_LINE = of_line('%s %s INT INT %s\n')
+local LINE = {
+  wake = (('%s INT %s INT INT INT INT INT INT %s\n'):gsub('INT', '%' .. INT)),
+  trouble = (('INT INT INT INT INT INT INT INT INT'):gsub('INT', '%' .. INT)),
+  who = (('%s %s INT INT %s\n'):gsub('INT', '%' .. INT)),
+}
 
 -- peek returns a consumer's record, or nil if there is none. If it cannot be read, peek returns nil and why. Arithmetic
 -- takes digits for numbers, which are exact up to 2^53.
@@ -103,10 +104,10 @@ end
 local function save(c)
   local trouble, since, again = '', c.since or 0, c.again or 0
   if c.failing + c.parked + c.retired + c.stalled + c.hidden + since + again + c.more > 0 or c.uncounted ~= 0 then
-    trouble = string.format(TROUBLE_LINE, c.failing, c.uncounted, c.parked, c.retired, c.stalled, c.hidden, since,
+    trouble = string.format(LINE.trouble, c.failing, c.uncounted, c.parked, c.retired, c.stalled, c.hidden, since,
       again, c.more)
   end
-  local of_wake = string.format(WAKE_LINE, c.state, c.epoch, c.wake ~= '' and c.wake or '-', c.woke, c.attempt,
+  local of_wake = string.format(LINE.wake, c.state, c.epoch, c.wake ~= '' and c.wake or '-', c.woke, c.attempt,
     c.handed, c.sent, c.moved, c.due, c.by)
   local acked, aside = c.acked and '=' .. c.acked or '', c.owner and c.owner .. ' ' .. c.ends or ''
   local text = of_wake .. trouble .. '\n' .. c.who .. '\n' .. acked .. '\n' .. aside
@@ -129,7 +130,7 @@ end
 
 -- set_who writes the lines of a record that hardly change.
 local function set_who(c)
-  c.who = string.format(WHO_LINE, c.sub, c.gen, c.born, c.replay, c.profile or '-') .. c.primary
+  c.who = string.format(LINE.who, c.sub, c.gen, c.born, c.replay, c.profile or '-') .. c.primary
 end
 
 -- create makes a consumer, which save then writes. The epoch is the highest that an earlier consumer of the same id may
