@@ -186,15 +186,22 @@ func asOtherVersion(_ context.Context, cmds ...redis.Cmder) error {
 	return nil
 }
 
+// twoVersions returns stores of two versions on one server.
+func twoVersions(t *testing.T, partitions int) (server *harness.Redis, ours, theirs *world) {
+	t.Helper()
+	server = redisstore.EmptyRedis(t)
+	ours, theirs = open(t, server.URL, partitions), open(t, server.URL, partitions)
+	theirs.rdb.AddHook(before(asOtherVersion))
+	theirs.n = 1_000_000 // no nonce is used twice
+	return server, ours, theirs
+}
+
 // TestTwoVersionsRunOnOneServer holds that replicas of two versions work on the same consumers by turns. Each has its
 // own functions, and gets them back if the other has dropped them.
 func TestTwoVersionsRunOnOneServer(t *testing.T) {
 	t.Parallel()
-	server := redisstore.EmptyRedis(t)
+	server, ours, theirs := twoVersions(t, 4)
 	admin := server.Client()
-	ours, theirs := open(t, server.URL, 4), open(t, server.URL, 4)
-	theirs.rdb.AddHook(before(asOtherVersion))
-	theirs.n = 1_000_000 // no nonce is used twice
 	ctx, sub := t.Context(), subscription("s")
 	const rounds = 24
 	for i := range rounds {
@@ -238,10 +245,8 @@ func TestTwoVersionsRunOnOneServer(t *testing.T) {
 // TestTheOwnerOfPartition0DropsTheFunctionsOfOtherVersions holds that only that replica does so, and that it does.
 func TestTheOwnerOfPartition0DropsTheFunctionsOfOtherVersions(t *testing.T) {
 	t.Parallel()
-	server := redisstore.EmptyRedis(t)
+	server, w, theirs := twoVersions(t, 2)
 	admin := server.Client()
-	w, theirs := open(t, server.URL, 2), open(t, server.URL, 2)
-	theirs.rdb.AddHook(before(asOtherVersion))
 	for _, w := range []*world{w, theirs} {
 		must[fsm.Stream](t)(w.Stream(t.Context(), "/a"))
 	}

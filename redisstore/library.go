@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -63,7 +64,7 @@ var ownFunctions = sync.OnceValue(func() functions {
 	for _, s := range scripts {
 		if s.partitioned {
 			fmt.Fprintf(&text, "register('%s', { %s }, function(KEYS, ARGV) begin_call(KEYS, ARGV)\n%s\nend)\n",
-				s.name, s.flags, source(s.name))
+				s.name, s.flag, source(s.name))
 		}
 	}
 	name := libraryPrefix + hashOf(text.String())[:libraryHash]
@@ -136,20 +137,23 @@ const fcall = "fcall"
 
 func asFunction(s *script) string { return s.function() }
 
-// ways are the ways to call a script, in the order in which they are tried.
-var ways = []way{
-	{command: fcall, script: asFunction},
-	{command: fcall, script: asFunction, loads: true},
-	{command: "evalsha", script: func(s *script) string { return s.hash() }},
-	{command: "eval", script: func(s *script) string { return s.text() }},
-}
+// The ways to call a script, in the order in which they are tried.
+var (
+	functionWays = slices.Concat([]way{
+		{command: fcall, script: asFunction},
+		{command: fcall, script: asFunction, loads: true},
+	}, textWays)
+	textWays = []way{
+		{command: "evalsha", script: func(s *script) string { return s.hash() }},
+		{command: "eval", script: func(s *script) string { return s.text() }},
+	}
+)
 
-// waysTo are the ways to call a script, which a server without functions has fewer of.
 func (c *scriptClient) waysTo(s *script) []way {
 	if s.partitioned && !c.refused.Load() {
-		return ways
+		return functionWays
 	}
-	return ways[2:]
+	return textWays
 }
 
 // of returns the command that makes a call.

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	mrand "math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -43,8 +44,8 @@ type script struct {
 	// partitioned is true for a script that works within a partition. Such a script returns the partition's watermark
 	// before its own items.
 	partitioned bool
-	// flags are the flags of its function, which it has if it is partitioned.
-	flags string
+	// flag is the flag of its function, or "". Only a partitioned script has a function.
+	flag string
 	// text is what EVAL gets. hash is what EVALSHA calls it, and function what FCALL calls it.
 	text, hash, function func() string
 }
@@ -71,9 +72,12 @@ const (
 )
 
 // partitionScript makes a script that works within a partition, with the library.
-func partitionScript(name string, flags ...string) *script {
+func partitionScript(name string) *script { return flaggedScript(name, "") }
+
+// flaggedScript is partitionScript for a function with a flag.
+func flaggedScript(name, flag string) *script {
 	s := newScript(name, func() string { return WithLibrary(Library(), source(name)) })
-	s.partitioned, s.flags = true, strings.Join(flags, ", ")
+	s.partitioned, s.flag = true, flag
 	return s
 }
 
@@ -98,7 +102,7 @@ var (
 	scriptNoteStream    = partitionScript("note_stream")
 	scriptLinkStream    = partitionScript("link_stream")
 	scriptForgetStream  = partitionScript("forget_stream")
-	scriptScanStreams   = partitionScript("scan_streams", noWrites)
+	scriptScanStreams   = flaggedScript("scan_streams", noWrites)
 	scriptTakeDeletion  = partitionScript("take_deletion")
 	scriptObserve       = partitionScript("observe")
 	scriptHide          = partitionScript("hide")
@@ -116,27 +120,27 @@ var (
 	scriptDrop          = partitionScript("drop")
 	scriptResume        = partitionScript("resume")
 	scriptReleaseHeld   = partitionScript("release_held")
-	scriptListLetters   = partitionScript("list_letters", noWrites)
+	scriptListLetters   = flaggedScript("list_letters", noWrites)
 	scriptDropLetters   = partitionScript("drop_letters")
 	scriptReplayLetters = partitionScript("replay_letters")
-	scriptCountLetters  = partitionScript("count_letters", noWrites)
-	scriptLettersUpto   = partitionScript("letters_upto", noWrites)
+	scriptCountLetters  = flaggedScript("count_letters", noWrites)
+	scriptLettersUpto   = flaggedScript("letters_upto", noWrites)
 	scriptReplaySpan    = partitionScript("replay_span")
-	scriptReplayQueues  = partitionScript("replay_queues", noWrites)
+	scriptReplayQueues  = flaggedScript("replay_queues", noWrites)
 	scriptCancelReplays = partitionScript("cancel_replays")
-	scriptTally         = partitionScript("tally", noWrites)
-	scriptTallyEach     = partitionScript("tally_each", noWrites)
+	scriptTally         = flaggedScript("tally", noWrites)
+	scriptTallyEach     = flaggedScript("tally_each", noWrites)
 	scriptRewind        = partitionScript("rewind")
 	scriptRetry         = partitionScript("retry")
 	scriptRetryDelivery = partitionScript("retry_delivery")
 	scriptProbeDelivery = partitionScript("probe_delivery")
 	scriptLongest       = partitionScript("longest_waiting")
-	scriptScanConsumers = partitionScript("scan_consumers", noWrites)
+	scriptScanConsumers = flaggedScript("scan_consumers", noWrites)
 	scriptReserveKey    = partitionScript("reserve_key")
 	scriptKeepKey       = partitionScript("keep_key")
-	scriptKeyOf         = partitionScript("key_of", noWrites)
+	scriptKeyOf         = flaggedScript("key_of", noWrites)
 	scriptDropKey       = partitionScript("drop_key")
-	scriptExpiredEvents = partitionScript("expired_events", noWrites)
+	scriptExpiredEvents = flaggedScript("expired_events", noWrites)
 	scriptDropEvent     = partitionScript("drop_event")
 	scriptEndLoss       = partitionScript("end_loss")
 	scriptDueEvents     = partitionScript("due_events")
@@ -146,12 +150,12 @@ var (
 	scriptAcceptEvent   = partitionScript("accept_event")
 	scriptTakeEvent     = partitionScript("take_event")
 	scriptReadEvents    = partitionScript("read_events")
-	scriptListEvents    = partitionScript("list_events", noWrites)
+	scriptListEvents    = flaggedScript("list_events", noWrites)
 	scriptCancelEvent   = partitionScript("cancel_event")
 	scriptCountEvents   = partitionScript("count_events")
-	scriptCountHours    = partitionScript("count_hours", noWrites)
-	scriptLease         = partitionScript("lease", allowOOM) // a lease needs next to no memory
-	scriptCensus        = partitionScript("census", noWrites)
+	scriptCountHours    = flaggedScript("count_hours", noWrites)
+	scriptLease         = flaggedScript("lease", allowOOM) // a lease needs next to no memory
+	scriptCensus        = flaggedScript("census", noWrites)
 
 	scriptCreateSubscription = listScript("create_subscription")
 	scriptChangeSubscription = listScript("change_subscription")
@@ -225,9 +229,6 @@ func (s *Store) call(ctx context.Context, sc *script, keys []string, args ...any
 	return &reply{script: sc, items: []any{v}, bad: err, asked: c.began}
 }
 
-// commonArguments is how many arguments every script of a partition has besides its own.
-const commonArguments = 4
-
 // remember takes the partition's watermark off a script's reply and keeps it. It returns the script's own items.
 func (s *Store) remember(partition int, r *reply) *reply {
 	own := &reply{script: r.script, asked: r.asked}
@@ -252,9 +253,7 @@ func (s *Store) arguments(partition int, own ...any) []any {
 	if d.Incarnation == "" {
 		d.Incarnation = s.incarnation()
 	}
-	args := make([]any, 0, commonArguments+len(own))
-	args = append(args, s.settings(d), d.Nonce, uint32(d.Jitter), s.seen[partition].Load())
-	return append(args, own...)
+	return slices.Concat([]any{s.settings(d), d.Nonce, uint32(d.Jitter), s.seen[partition].Load()}, own)
 }
 
 // incarnation is what a script gets in place of the server's incarnation, which the server itself tells.
