@@ -281,8 +281,7 @@ func (l *logWriter) runIndex(ctx context.Context) {
 	}
 }
 
-// indexAll adds to the index what it lacks: the logs of an earlier version, and those whose writer could not reach the
-// index. It skips logs that cannot be read.
+// indexAll adds to the index the logs whose writer could not reach it. It skips logs that cannot be read.
 func (l *logWriter) indexAll(ctx context.Context) error {
 	if err := l.s.RefreshCatalog(ctx); err != nil {
 		return err

@@ -197,9 +197,6 @@ func (r *reply) listed() (s fsm.EndpointState) {
 	for _, field := range strings.SplitN(text, " ", endpointFields) {
 		kept.items = append(kept.items, field)
 	}
-	for len(kept.items) < endpointFields { // an older version stored fewer fields
-		kept.items = append(kept.items, []any{"0", ""}[len(kept.items)/(endpointFields-1)])
-	}
 	s.Version, s.Endpoint = kept.int(), kept.endpoint()
 	r.bad = kept.bad
 	return s

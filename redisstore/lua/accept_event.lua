@@ -5,10 +5,7 @@
 local event, text, placed, provider, retention, deliver_at, stream, consumer = unpack(ARGV, A)
 forget_expired(event)
 local status = redis.call('HGET', P .. 'event:' .. event, 'status')
-if status and status ~= 'expired' then
-  count_in_stream(event, stream)
-  return reply('0')
-end
+if status and status ~= 'expired' then return reply('0') end
 if is_removing(stream) then return reply('-1') end
 local c = peek(consumer)
 local by, place = c and consumer or '', c and place_in_stream(c) or ''

@@ -34,7 +34,7 @@ elseif till > now then
   -- No replica counts as alive for longer than it said. A later time is from a server whose clock was ahead.
   local latest = now + tonumber(most)
   till = math.min(till, latest)
-  -- An older version of Reveille does not store these times. A time that is there may be from an earlier run.
+  -- A time that is there may be from an earlier run.
   if started == '1' or not redis.call('ZSCORE', replicas_key, replica) then
     redis.call('HSET', alive_since_key, replica, int(now))
   end

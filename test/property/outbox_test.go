@@ -46,7 +46,7 @@ var brokenOutbox = []harness.BrokenScript{
 	},
 	{
 		Name: "all events are kept alike", File: "redisstore/lua/library/outbox.lua",
-		Old: "redis.call('HGET', P .. 'event:' .. id, 'keep') or FSM.OUTBOX_RETENTION", New: "FSM.OUTBOX_RETENTION",
+		Old: "redis.call('HGET', P .. 'event:' .. id, 'keep')", New: "FSM.OUTBOX_RETENTION",
 	},
 	{
 		Name: "what is cancelled is sent", File: "redisstore/lua/take_event.lua",
@@ -110,7 +110,7 @@ var brokenOutbox = []harness.BrokenScript{
 	},
 	{
 		Name: "what has expired keeps its stream", File: "redisstore/lua/library/outbox.lua",
-		Old: "if counted then redis.call('ZINCRBY', P .. 'event_streams', -1, stream) end", New: "",
+		Old: "redis.call('ZINCRBY', P .. 'event_streams', -1, stream)", New: "",
 	},
 	{
 		Name: "a removal is over at once", File: "redisstore/lua/end_removal.lua",

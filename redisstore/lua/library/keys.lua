@@ -67,9 +67,9 @@
 --     `event`, without its payload, `stream`, `status`, `attempts`, `consumer`, `at` (its Place), `last`, `delivered`,
 --     `error` and `code` are the fields of that record. Times are in ms, 0 for none. `placed` is its fsm.OutboxPlace,
 --     and `provider` that of the event. `keep` is its Retention, ms. `tries` are the last attempts, a line each: when,
---     the status of the answer, and why it failed. `deliver_at` is its DeliverAt, if it has one. `counted` is there if
---     `event_streams` counts it. An event may expire so early that it can lie in its stream once more. Then `status`
---     (now "expired"), `placed`, `delivered` and `deliver_at` are left for a time.
+--     the status of the answer, and why it failed. `deliver_at` is its DeliverAt, if it has one. An event may expire so
+--     early that it can lie in its stream once more. Then `status` (now "expired"), `placed`, `delivered` and
+--     `deliver_at` are left for a time.
 --   `events:open`, `events:delivered`, `events:dead_letter`, `events:cancelled`  zset  fsm.OutboxPlace of each event on
 --   that fsm.OutboxList, all with score 0.
 --   `delayed`  zset  event that waits for its time -> fsm.OutboxRecord.DelayedUntil, ms.

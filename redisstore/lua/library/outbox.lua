@@ -17,26 +17,18 @@ end
 -- is_removing says whether a stream of events is being removed: no event in it is new.
 local function is_removing(stream) return tonumber(redis.call('ZSCORE', P .. 'event_streams', stream) or '0') < 0 end
 
--- count_in_stream counts an event as kept in its stream, unless it is. An earlier version does not count.
-local function count_in_stream(id, stream)
-  if redis.call('HSETNX', P .. 'event:' .. id, 'counted', '1') == 1 then
-    redis.call('ZINCRBY', P .. 'event_streams', 1, stream)
-  end
-end
-
 -- forget_expired drops an event that was delivered or cancelled long enough ago. It says whether it did.
 local function forget_expired(id)
   local till = redis.call('ZSCORE', P .. 'expire', id)
   if not till or tonumber(till) > now then return false end
   local key = P .. 'event:' .. id
-  local status, placed, delivered_at, begins, stream, counted =
-    unpack(redis.call('HMGET', key, 'status', 'placed', 'delivered', 'deliver_at', 'stream', 'counted'))
+  local status, placed, delivered_at, begins, stream =
+    unpack(redis.call('HMGET', key, 'status', 'placed', 'delivered', 'deliver_at', 'stream'))
   redis.call('ZREM', P .. 'expire', id)
   redis.call('DEL', key)
   if not placed then return true end
-  if counted then redis.call('ZINCRBY', P .. 'event_streams', -1, stream) end
+  redis.call('ZINCRBY', P .. 'event_streams', -1, stream)
   redis.call('ZREM', events_of(status), placed)
-  redis.call('ZREM', P .. 'events:open', placed) -- a version without lists may have delivered it
   local left = begins_at(placed, begins) + FSM.OUTBOX_RETENTION - now
   if left > 0 then
     redis.call('HSET', key, 'status', 'expired', 'placed', placed,
@@ -75,7 +67,7 @@ local function keep_event(id, event, placed, provider, keep, begins, stream, con
     'delivered', '0', 'error', '', 'code', '0')
   if begins ~= '0' then redis.call('HSET', P .. 'event:' .. id, 'deliver_at', begins) end
   redis.call('ZADD', P .. 'events:open', 0, placed)
-  count_in_stream(id, stream)
+  redis.call('ZINCRBY', P .. 'event_streams', 1, stream)
   count_event('handed_over', provider)
 end
 
@@ -92,9 +84,9 @@ local function event_status(status, by, at, delivered_at)
   return c.sent == 1 and 'delivering' or c.attempt > 0 and 'retrying' or 'pending'
 end
 
--- expire_event has an event go once its time is over. Without a field, the event is of a version that kept all alike.
+-- expire_event has an event go once its time is over.
 local function expire_event(id)
-  local keep = redis.call('HGET', P .. 'event:' .. id, 'keep') or FSM.OUTBOX_RETENTION
+  local keep = redis.call('HGET', P .. 'event:' .. id, 'keep')
   redis.call('ZADD', P .. 'expire', int(now + tonumber(keep)), id)
 end
 
