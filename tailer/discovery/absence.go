@@ -37,7 +37,7 @@ func (d *Discovery) absent(
 	case s.Present() && !gone: // its events have expired; its consumers go on if new events come
 		return 0, nil
 	case s.Found():
-	case await == 0 && (d.writing.has(path) || d.Named(path)):
+	case await == 0 && (d.pending.has(path) || d.Named(path)):
 		await = d.cfg.WriteFor
 	case await > 0:
 	case e.known && !it.absent.lasts(d.cfg.GoneGrace):
@@ -51,14 +51,14 @@ func (d *Discovery) absent(
 			return 0, err
 		}
 	}
-	d.writing.noted(path)
+	d.pending.noted(path)
 	if forgotten, err := d.forget(ctx, it, s, e.deleted); forgotten || err != nil {
 		return 0, err
 	}
 	switch mine := d.store.Ownership().Owns(d.store.PartitionOf(path)); {
 	case s.Present():
 		return d.askAgain(it), errGone
-	case d.writing.has(path):
+	case d.pending.has(path):
 		return d.askAgain(it), nil
 	case time.Now().Before(e.deleted) && !d.Named(path):
 		return time.Until(e.deleted), nil
@@ -85,7 +85,7 @@ func (d *Discovery) forget(ctx context.Context, it *item, s fsm.Stream, deleted 
 	if !s.Present() && !deleted.IsZero() && !time.Now().Before(deleted) {
 		gone = true
 	}
-	if !gone || d.writing.has(it.path) || !s.Present() && d.Named(it.path) {
+	if !gone || d.pending.has(it.path) || !s.Present() && d.Named(it.path) {
 		return false, nil
 	}
 	readByOthers := it.absent.lasts(patience * d.cfg.GoneGrace)

@@ -102,10 +102,7 @@ func (d *Discovery) flush(ctx context.Context, sub fsm.Subscription) {
 	defer cancel()
 	var g errgroup.Group
 	g.SetLimit(urgentWorkers)
-	d.queue.mu.Lock()
-	written := d.queue.written()
-	d.queue.mu.Unlock()
-	for _, path := range written {
+	for _, path := range d.queue.withTail() {
 		if pattern.Matches(path) {
 			g.Go(func() error {
 				_ = d.Do(ctx, path, Evidence{confirm: true}) // a failed one is tried again, and the backfill finds it

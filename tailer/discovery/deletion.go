@@ -50,7 +50,7 @@ func (d *Discovery) RemovedElsewhere(path string) {
 // write to it is on its way, the stream is put on record again, as awaited.
 func (d *Discovery) ForgottenElsewhere(path string) {
 	d.memory.removed(path)
-	if d.writing.has(path) {
+	if d.pending.has(path) {
 		d.Enqueue(path, Evidence{Await: d.cfg.WriteFor})
 	}
 }

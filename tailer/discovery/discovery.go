@@ -111,7 +111,7 @@ type Discovery struct {
 
 	queue     *queue
 	memory    *memory
-	writing   *writing
+	pending   *pending
 	backfills *backfills
 	registry  *registry
 	// unhandled limits the log lines about writes that could not be handled. The same goes for unnoted (writes that
@@ -130,7 +130,7 @@ func New(cfg Config) (*Discovery, error) {
 	if d.memory, err = newMemory(d.store, cmp.Or(cfg.Max, memoryMax)); err != nil {
 		return nil, err
 	}
-	d.writing, d.backfills, d.registry = newWriting(d.store.SetUnnoted), newBackfills(d), &registry{d: d}
+	d.pending, d.backfills, d.registry = newPending(d.store.SetUnnoted), newBackfills(d), &registry{d: d}
 	return d, nil
 }
 
@@ -190,6 +190,6 @@ func (d *Discovery) Held() map[string]int {
 	d.backfills.mu.Lock()
 	defer d.backfills.mu.Unlock()
 	return map[string]int{
-		"paths": d.queue.len(), "writes": len(d.writing.paths()), "backfills": len(d.backfills.running),
+		"paths": d.queue.len(), "writes": len(d.pending.paths()), "backfills": len(d.backfills.running),
 	}
 }

@@ -190,7 +190,7 @@ func TestWritesToOneStreamThatWaitTogetherBecomeOne(t *testing.T) {
 	d.Written(w, "1", true)
 	d.Written(w, "3", false)
 	d.Written(w, "2", false)
-	if seen := d.queue.items["/a"].evidence; seen.Tail != "3" || !seen.write || d.queue.len() != 1 {
+	if seen := d.queue.items["/a"].evidence; seen.Tail != "3" || !seen.onlyWrites || d.queue.len() != 1 {
 		t.Errorf("got %+v", seen)
 	}
 }

@@ -25,8 +25,9 @@ type Evidence struct {
 
 	// deleted says that the stream was deleted. From this time on, a 404 is believed at once.
 	deleted time.Time
-	// write says that nothing but writes was seen. If the stream is linked, it is enough to tell the store the tail.
-	write bool
+	// onlyWrites says that nothing but writes was seen. If the stream is linked, it is enough to tell the store the
+	// tail.
+	onlyWrites bool
 	// confirm says that there is nothing to do if the stream is on record and linked. The flag known says that it was,
 	// so that a 404 is not believed at once.
 	confirm, known bool
@@ -55,7 +56,7 @@ func (e Evidence) Merge(o Evidence) Evidence {
 	if e.deleted.IsZero() || !o.deleted.IsZero() && o.deleted.Before(e.deleted) {
 		e.deleted = o.deleted
 	}
-	e.write, e.confirm, e.known = e.write && o.write, e.confirm && o.confirm, e.known || o.known
+	e.onlyWrites, e.confirm, e.known = e.onlyWrites && o.onlyWrites, e.confirm && o.confirm, e.known || o.known
 	e.Await, e.urgent = max(e.Await, o.Await), e.urgent || o.urgent
 	return e
 }

@@ -87,7 +87,7 @@ func TestAWriteWhoseClientGaveUpLeavesTheNextOneNoLongerWait(t *testing.T) {
 		alone := time.Since(began)
 
 		db.SetDown(false)
-		d.writing.change("/a", func(s *pendingWrites) { *s = pendingWrites{} })
+		d.pending.change("/a", func(s *pendingWrites) { *s = pendingWrites{} })
 		if err := store.Join(t.Context()); err != nil {
 			t.Fatal(err)
 		}

@@ -4,7 +4,6 @@ import (
 	"container/heap"
 	"context"
 	"errors"
-	"slices"
 	"sync"
 	"time"
 
@@ -136,7 +135,7 @@ func (q *queue) add(path string, e Evidence, due time.Time, waiters ...chan erro
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	it, most := q.items[path], q.max
-	if e.write {
+	if e.onlyWrites {
 		most += q.max / 6
 	}
 	switch {
@@ -173,8 +172,10 @@ func (q *queue) do(ctx context.Context, path string, e Evidence) error {
 	}
 }
 
-// written returns the paths that wait with the tail of a write. q.mu is held.
-func (q *queue) written() (paths []string) {
+// withTail returns the paths that wait with the tail of a write.
+func (q *queue) withTail() (paths []string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
 	for path, it := range q.items {
 		if it.evidence.Tail != "" {
 			paths = append(paths, path)
@@ -261,11 +262,15 @@ func (q *queue) len() int {
 
 // close ends the wait of all callers, and accepts nothing more. It returns the paths with a write that the store was
 // not told of.
-func (q *queue) close() []string {
+func (q *queue) close() (untold []string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	paths := slices.DeleteFunc(q.written(), func(path string) bool { return !q.items[path].record.IsZero() })
+	for path, it := range q.items {
+		if it.evidence.Tail != "" && it.record.IsZero() {
+			untold = append(untold, path)
+		}
+	}
 	close(q.ended)
 	q.items, q.urgent.items, q.other.items = nil, nil, nil
-	return paths
+	return untold
 }

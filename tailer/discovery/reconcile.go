@@ -26,7 +26,7 @@ const changedDelay = 5 * time.Millisecond
 // tick handles what was seen of one path, and decides when the next try is due.
 func (d *Discovery) tick(ctx context.Context, it *item) {
 	e, waiters := d.queue.take(it)
-	again, done, err := d.written(ctx, it, &e)
+	again, done, err := d.tellTail(ctx, it, &e)
 	if !done {
 		again, err = d.reconcile(ctx, it, &e)
 	}
@@ -56,12 +56,12 @@ func (d *Discovery) tick(ctx context.Context, it *item) {
 	d.queue.done(it, again, e)
 }
 
-// written handles writes to a linked stream: it has the store told the tail. If the stream has no subscription, a later
-// one begins at the tail on record. So the tail of many writes is put on record TailEvery after the first. done is
-// false if the stream must be reconciled, for that or because it is not linked.
-func (d *Discovery) written(ctx context.Context, it *item, e *Evidence) (again time.Duration, done bool, err error) {
+// tellTail handles writes to a linked stream: it has the store told the tail. If the stream has no subscription, a
+// later one begins at the tail on record. So the tail of many writes is put on record TailEvery after the first. done
+// is false if the stream must be reconciled, for that or because it is not linked.
+func (d *Discovery) tellTail(ctx context.Context, it *item, e *Evidence) (again time.Duration, done bool, err error) {
 	subscribed, current := d.current(it.path, *e)
-	if !e.write || !current {
+	if !e.onlyWrites || !current {
 		return 0, false, nil
 	}
 	seen := e.Seen
@@ -84,7 +84,7 @@ func (d *Discovery) written(ctx context.Context, it *item, e *Evidence) (again t
 // reconcile makes the record and the consumers of a stream agree with upstream and with the matching subscriptions. It
 // returns the time until the next look. That is 0 if nothing is left to do, or if an error asks for another try soon.
 func (d *Discovery) reconcile(ctx context.Context, it *item, e *Evidence) (again time.Duration, err error) {
-	it.record, e.write = time.Time{}, false
+	it.record, e.onlyWrites = time.Time{}, false
 	path, asked := it.path, d.memory.asks(it.path)
 	s, err := d.store.Stream(ctx, path)
 	if err == nil && e.Made {
@@ -97,7 +97,7 @@ func (d *Discovery) reconcile(ctx context.Context, it *item, e *Evidence) (again
 		return 0, err
 	}
 	if e.confirm && e.Tail == "" && s.Present() && covers(s.Linked, d.store.Catalog().Match(path)) {
-		d.writing.noted(path)
+		d.pending.noted(path)
 		d.memory.put(s, asked)
 		return 0, nil
 	}
@@ -133,7 +133,7 @@ func (d *Discovery) reconcile(ctx context.Context, it *item, e *Evidence) (again
 			return 0, errChanged
 		}
 	}
-	d.writing.noted(path)
+	d.pending.noted(path)
 	version, err := d.version(ctx)
 	if err != nil {
 		return 0, err
@@ -167,7 +167,7 @@ func (d *Discovery) reconcile(ctx context.Context, it *item, e *Evidence) (again
 	d.memory.put(reply.Stream, asked)
 	it.waits.Reset()
 	if e.Tail != "" {
-		*e = Evidence{Tail: tail, First: reply.Stream.First, Seen: e.Seen, write: true, urgent: true}
+		*e = Evidence{Tail: tail, First: reply.Stream.First, Seen: e.Seen, onlyWrites: true, urgent: true}
 		_, err = d.watcher.Tell(ctx, seen, len(subs) > 0, true) // if it fails, this evidence is left
 	}
 	return 0, err

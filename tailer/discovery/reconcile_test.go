@@ -67,7 +67,7 @@ func TestAWriteThatTheStoreWasNotToldOfStaysAheadOfWhatCanWait(t *testing.T) {
 				w.tells.Store(0)
 			}
 			r, _ := d.memory.get("/a")
-			tick(Evidence{Tail: "1", First: r.first, write: true, urgent: true})
+			tick(Evidence{Tail: "1", First: r.first, onlyWrites: true, urgent: true})
 			if n := w.tells.Load(); n != 1 || len(d.queue.urgent.items) != 1 {
 				t.Errorf("the store was told %d times, and %d writes are urgent", n, len(d.queue.urgent.items))
 			}
@@ -92,7 +92,7 @@ func TestWritesHaveASixthMoreRoom(t *testing.T) {
 		path        string
 		write, room bool
 	}{{"/look", false, false}, {"/write", true, true}, {"/another", true, false}} {
-		if got := d.queue.add(c.path, Evidence{Tail: "1", write: c.write}, later); got != c.room {
+		if got := d.queue.add(c.path, Evidence{Tail: "1", onlyWrites: c.write}, later); got != c.room {
 			t.Errorf("%s has room: %v", c.path, got)
 		}
 	}

@@ -20,9 +20,9 @@ const (
 	replaceTimeout = 5 * time.Second
 )
 
-// writing remembers the writes on their way upstream to streams that they make, or that upstream has not shown yet. So
+// pending remembers the writes on their way upstream to streams that they make, or that upstream has not shown yet. So
 // these streams stay awaited as long as the writes take.
-type writing struct {
+type pending struct {
 	// setUnnoted is called when the number of streams with unnoted writes changes, and says whether there are any
 	// (ReplicaStore).
 	setUnnoted func(some bool)
@@ -42,59 +42,59 @@ type pendingWrites struct {
 
 func (s pendingWrites) unnoted() bool { return s.held > 0 || s.passed }
 
-func newWriting(setUnnoted func(bool)) *writing {
-	return &writing{setUnnoted: setUnnoted, byPath: map[string]pendingWrites{}}
+func newPending(setUnnoted func(bool)) *pending {
+	return &pending{setUnnoted: setUnnoted, byPath: map[string]pendingWrites{}}
 }
 
 // change changes what is kept of the writes to a stream, and says whether anything is kept. Unnoted writes beyond the
 // bound are never reported as noted: the replica then has some for good.
-func (w *writing) change(path string, f func(*pendingWrites)) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	was, there := w.byPath[path]
+func (p *pending) change(path string, f func(*pendingWrites)) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	was, there := p.byPath[path]
 	s := was
 	f(&s)
 	if s.unnoted() != was.unnoted() {
-		w.countUnnoted(s.unnoted())
+		p.countUnnoted(s.unnoted())
 	}
 	switch {
 	case s == pendingWrites{}:
-		delete(w.byPath, path)
-	case there || len(w.byPath) < pendingWritesMax:
-		w.byPath[path] = s
+		delete(p.byPath, path)
+	case there || len(p.byPath) < pendingWritesMax:
+		p.byPath[path] = s
 		return true
 	}
 	return false
 }
 
-func (w *writing) countUnnoted(more bool) {
+func (p *pending) countUnnoted(more bool) {
 	if more {
-		w.unnoted++
+		p.unnoted++
 	} else {
-		w.unnoted--
+		p.unnoted--
 	}
-	w.setUnnoted(w.unnoted > 0)
+	p.setUnnoted(p.unnoted > 0)
 }
 
-func (w *writing) end(path string) { w.change(path, func(s *pendingWrites) { s.n-- }) }
+func (p *pending) end(path string) { p.change(path, func(s *pendingWrites) { s.n-- }) }
 
 // noted notes that a stream is on record.
-func (w *writing) noted(path string) { w.change(path, func(s *pendingWrites) { s.passed = false }) }
+func (p *pending) noted(path string) { p.change(path, func(s *pendingWrites) { s.passed = false }) }
 
-func (w *writing) has(path string) bool { return w.change(path, func(*pendingWrites) {}) }
+func (p *pending) has(path string) bool { return p.change(path, func(*pendingWrites) {}) }
 
 // sent says whether a write to a stream has gone upstream, and its outcome is not on record.
-func (w *writing) sent(path string) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	s := w.byPath[path]
+func (p *pending) sent(path string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := p.byPath[path]
 	return s.n > 0 || s.passed
 }
 
-func (w *writing) paths() []string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return slices.Collect(maps.Keys(w.byPath))
+func (p *pending) paths() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Collect(maps.Keys(p.byPath))
 }
 
 // BeforeWrite notes that a write is about to go upstream. When it returns, the stream is on record, so no crash loses
@@ -121,7 +121,7 @@ func (d *Discovery) BeforeWrite(ctx context.Context, path string, create bool) f
 	w.First, w.Present = s.First, s.Present() || d.watcher.Knew(path)
 	// A replica that drops the record meanwhile does not know of a write that makes the stream. An append makes none.
 	if create || !s.Present() {
-		w.Kept = d.writing.change(path, func(s *pendingWrites) { s.n++ })
+		w.Kept = d.pending.change(path, func(s *pendingWrites) { s.n++ })
 	}
 	return w
 }
@@ -129,10 +129,10 @@ func (d *Discovery) BeforeWrite(ctx context.Context, path string, create bool) f
 // hold holds a write that the store could not be told of. It returns the record once the store can be told. Or it
 // returns an empty one, once the write may pass unnoted.
 func (d *Discovery) hold(ctx context.Context, path string) fsm.Stream {
-	kept := d.writing.change(path, func(s *pendingWrites) { s.held++ })
+	kept := d.pending.change(path, func(s *pendingWrites) { s.held++ })
 	end := func(passed bool) {
 		if kept {
-			d.writing.change(path, func(s *pendingWrites) { s.held, s.passed = s.held-1, s.passed || passed })
+			d.pending.change(path, func(s *pendingWrites) { s.held, s.passed = s.held-1, s.passed || passed })
 		}
 	}
 	delay := upstream.Backoff{Min: 50 * time.Millisecond, Max: time.Second}
@@ -165,7 +165,7 @@ func (d *Discovery) announce(ctx context.Context, path string) (fsm.Stream, erro
 	if err != nil || s.Present() {
 		return s, err
 	}
-	if !s.Found() && !d.writing.sent(path) {
+	if !s.Found() && !d.pending.sent(path) {
 		if info, err := d.up.HeadAnew(ctx, path); err == nil && info.Exists {
 			n := fsm.NewStream(path, info.Tail)
 			n.Stamp = s.Stamp
@@ -191,7 +191,7 @@ func (d *Discovery) Written(w fsm.Write, tail fsm.Offset, created bool) {
 		d.Refused(w)
 		return
 	case w.Kept:
-		d.writing.end(w.Path)
+		d.pending.end(w.Path)
 	}
 	seen := Evidence{Tail: tail, First: w.First, Seen: fsm.Sighting{At: time.Now(), Gateway: true}}
 	if created && (w.Present || w.First.IsZero()) {
@@ -204,7 +204,7 @@ func (d *Discovery) Written(w fsm.Write, tail fsm.Offset, created bool) {
 			seen.Made = false
 		}
 	}
-	seen.write, seen.urgent = true, true
+	seen.onlyWrites, seen.urgent = true, true
 	if !d.queue.add(w.Path, seen, time.Now()) {
 		d.watcher.Look(w.Path)
 		d.leave(w.Path)
@@ -232,7 +232,7 @@ func (d *Discovery) replaceBefore(ctx context.Context, w fsm.Write) error {
 // lost. If the stream of the announcement is linked, its watch sees that. Any other stream is looked at now.
 func (d *Discovery) Refused(w fsm.Write) {
 	if w.Kept {
-		d.writing.end(w.Path)
+		d.pending.end(w.Path)
 	}
 	if _, current := d.current(w.Path, Evidence{First: w.First}); w.Kept || !current {
 		d.Enqueue(w.Path, Evidence{First: w.First, confirm: true})
@@ -242,7 +242,7 @@ func (d *Discovery) Refused(w fsm.Write) {
 // renewWrites keeps streams awaited as long as writes to them are on their way.
 func (d *Discovery) renewWrites(ctx context.Context) {
 	for upstream.Sleep(ctx, d.cfg.WriteFor/3) {
-		for _, path := range d.writing.paths() {
+		for _, path := range d.pending.paths() {
 			d.Enqueue(path, Evidence{Await: d.cfg.WriteFor})
 		}
 	}
