@@ -216,7 +216,7 @@ func TestALargeDeletionAnswersAtOnceAndGoesOn(t *testing.T) {
 }
 
 // TestConsumersThatAreYetToBeRemovedAreGone holds that nothing acts on the consumers of a deleted subscription that are
-// so many that their removal goes on in the background, whatever else is deleted meanwhile.
+// so many that their removal goes on in the background, whatever else is deleted meanwhile, and however often.
 func TestConsumersThatAreYetToBeRemovedAreGone(t *testing.T) {
 	t.Parallel()
 	const consumers = 250
@@ -237,6 +237,14 @@ func TestConsumersThatAreYetToBeRemovedAreGone(t *testing.T) {
 		t.Fatal(err)
 	}
 	comeAndGo(t, w, 0, 20)
+	few, _, err := w.CreateSubscription(ctx, subscription("few"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	must[fsm.Outcome](t)(w.Link(ctx, few, path(0), "0", "0"))
+	if err := errors.Join(w.DeleteSubscription(ctx, few.ID), w.DropIn(ctx, 0, few)); err != nil { // by two replicas
+		t.Fatal(err)
+	}
 	if left := leftovers(t, w); len(left) < consumers {
 		t.Fatalf("it has removed consumers: %d keys are left", len(left))
 	}

@@ -50,6 +50,11 @@ func (s *Store) TallyEachFew(ctx context.Context, subs []fsm.Subscription, most,
 // Clear removes what deleted subscriptions have left, as Run does now and then.
 func (s *Store) Clear(ctx context.Context) error { return s.clear(ctx) }
 
+// DropIn removes what a deleted subscription has left in a partition, even if nothing is left.
+func (s *Store) DropIn(ctx context.Context, partition int, sub fsm.Subscription) error {
+	return s.drop(ctx, []dropping{{partition: partition, id: sub.ID, generation: sub.Generation}})
+}
+
 // BoundLetters drops dead letters that are too old or too many, as Run does now and then.
 func (s *Store) BoundLetters(ctx context.Context) error { return s.boundLetters(ctx) }
 

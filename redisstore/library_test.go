@@ -16,16 +16,30 @@ import (
 	"reveille/test/harness"
 )
 
-// TestOffsetsAreComparedByteByByte holds the script's comparison against that of fsm, about where
-// its steps begin and end.
-func TestOffsetsAreComparedByteByByte(t *testing.T) {
-	t.Parallel()
+// libraryClient returns a client of an empty server.
+func libraryClient(t *testing.T) redis.UniversalClient {
+	t.Helper()
 	client, closeClient, err := connectWithin(patient, EmptyRedis(t).URL, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = closeClient() }()
-	after := redis.NewScript(WithLibrary(Library(), "return after(ARGV[A], ARGV[A + 1]) and 1 or 0"))
+	t.Cleanup(func() { _ = closeClient() })
+	return client
+}
+
+// inLibrary runs a text with the library.
+func inLibrary(t *testing.T, client redis.UniversalClient, text string, args ...any) *redis.Cmd {
+	t.Helper()
+	args = append([]any{"1 1 1 1 1 0 ", "", 0, 0}, args...)
+	keys := []string{"rv:{0}:", "rv:{0}:~"}
+	return redis.NewScript(WithLibrary(Library(), text)).Run(t.Context(), client, keys, args...)
+}
+
+// TestOffsetsAreComparedByteByByte holds the script's comparison against that of fsm, about where
+// its steps begin and end.
+func TestOffsetsAreComparedByteByByte(t *testing.T) {
+	t.Parallel()
+	client := libraryClient(t)
 	offsets := []string{"", "-1", "-", "-0", "\x00", "\xff", "a", "B", "_"}
 	for _, n := range []int{1, 15, 16, 17, 31, 32, 33} {
 		for _, end := range []string{"", "0", "1", "\x00", "\x7f", "\xff", "_2", "2_"} {
@@ -34,13 +48,71 @@ func TestOffsetsAreComparedByteByByte(t *testing.T) {
 	}
 	for _, a := range offsets {
 		for _, b := range offsets {
-			got, err := after.Run(t.Context(), client, []string{"rv:{0}:", "rv:{0}:~"}, "1 1 1 1 1 0 ", "", 0, 0, a, b).
-				Bool()
+			got, err := inLibrary(t, client, "return after(ARGV[A], ARGV[A + 1]) and 1 or 0", a, b).Bool()
 			if err != nil {
 				t.Fatal(err)
 			}
 			if want := fsm.Offset(a).After(fsm.Offset(b)); got != want {
 				t.Errorf("%q lies beyond %q: %v, want %v", a, b, got, want)
+			}
+		}
+	}
+}
+
+// TestTheLibraryKeepsAThousandProfiles holds that what it keeps from call to call is bounded, and that a profile is
+// read right whether it is kept or not.
+func TestTheLibraryKeepsAThousandProfiles(t *testing.T) {
+	t.Parallel()
+	kept, err := inLibrary(t, libraryClient(t), `
+		local most = 0
+		for i = 1, 2500 do
+			for _ = 1, 2 do
+				local attempt, lasting, delays = profile_of({ profile = i .. ',1,7,' .. i })
+				if attempt ~= i or not lasting or #delays ~= 2 or delays[2] ~= i then return -i end
+			end
+			local n = 0
+			for _ in pairs(profiles) do n = n + 1 end
+			most = math.max(most, n)
+		end
+		return most`).Int()
+	if err != nil || kept != 1000 {
+		t.Errorf("%d profiles are kept at most, %v; a negative one was read wrong", kept, err)
+	}
+}
+
+// TestAScriptWithNoWritesWritesNothing holds that neither such a script nor what it calls of the library has a command
+// that writes. The end of every script writes the watermark, but only if something was touched.
+func TestAScriptWithNoWritesWritesNothing(t *testing.T) {
+	t.Parallel()
+	commands, err := libraryClient(t).Command(t.Context()).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	functions := map[string]string{}
+	for _, text := range strings.Split(Library(), "\nlocal function ") {
+		name, _, _ := strings.Cut(text, "(")
+		functions[name] = text
+	}
+	word, call := regexp.MustCompile(`'([A-Z]+)'`), regexp.MustCompile(`([a-z_]+)\(`)
+	for _, sc := range scripts {
+		if sc.flag != noWrites {
+			continue
+		}
+		seen, todo := map[string]bool{"watermark": true}, []string{functions["begin_call"], source(sc.name)}
+		for ; len(todo) > 0; todo = todo[1:] {
+			for _, found := range word.FindAllStringSubmatch(todo[0], -1) {
+				info := commands[strings.ToLower(found[1])]
+				if info != nil && slices.Contains(info.Flags, "write") {
+					t.Errorf("%s comes to %s in %.40q", sc.name, found[1], todo[0])
+				}
+			}
+			if strings.Contains(todo[0], "touched = true") {
+				t.Errorf("%s touches something in %.40q", sc.name, todo[0])
+			}
+			for _, found := range call.FindAllStringSubmatch(todo[0], -1) {
+				if text, there := functions[found[1]]; there && !seen[found[1]] {
+					seen[found[1]], todo = true, append(todo, text)
+				}
 			}
 		}
 	}

@@ -272,6 +272,37 @@ func TestAConsumerInQuarantineGoesOnOnceItCanBeRead(t *testing.T) {
 	}
 }
 
+// TestANumberThatLuaCannotCountWithIsNotRead holds that a record with a number of 2^53 or more goes into quarantine:
+// the scripts would go on with another number.
+func TestANumberThatLuaCannotCountWithIsNotRead(t *testing.T) {
+	t.Parallel()
+	w, sub := open(t, redisstore.EmptyRedis(t).URL, 1), subscription("s")
+	ctx, n := t.Context(), 0
+	for _, part := range []string{
+		"epoch", "woke", "attempt", "handed", "due", "born", "replay",
+		"failing", "uncounted", "parked", "stalled", "hidden", "since", "again", "more",
+	} {
+		for _, number := range []string{"9007199254740992", "-9007199254740992"}[:1+strings.Count(part, "uncounted")] {
+			n++
+			path := fmt.Sprint("/", n)
+			must[fsm.Outcome](t)(w.Link(ctx, sub, path, "3", "9"))
+			if err := changeRecord(ctx, w.rdb, brokenPrefix+"c:"+fsm.ConsumerID("s", path), part, number); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	w.later(time.Hour)
+	o, _, err := w.Due(ctx, 0, 100)
+	for _, q := range o.Quarantined {
+		if q.Reason != "its record has a number that is too large" {
+			t.Errorf("%s is in quarantine: %s", q.Consumer, q.Reason)
+		}
+	}
+	if len(o.Quarantined) != n || err != nil {
+		t.Errorf("%d of %d are in quarantine, %v", len(o.Quarantined), n, err)
+	}
+}
+
 // TestTheRecordOfAStreamThatCannotBeReadHarmsNoOther holds that the others are listed.
 func TestTheRecordOfAStreamThatCannotBeReadHarmsNoOther(t *testing.T) {
 	t.Parallel()
