@@ -97,3 +97,44 @@ func TestWritesHaveASixthMoreRoom(t *testing.T) {
 		}
 	}
 }
+
+// down is a stream server that cannot be asked.
+type down struct{ server }
+
+func (*down) LookNow(context.Context, string) (fsm.StreamInfo, error) {
+	return fsm.StreamInfo{}, errors.New("upstream is down")
+}
+
+// TestAFailedLookLeavesTheUrgentLane holds that a write whose stream must be looked at waits for upstream in the lane
+// of what can wait, with its tail, and takes no worker from other writes.
+func TestAFailedLookLeavesTheUrgentLane(t *testing.T) {
+	d := build(t, Config{Store: memstore.New(memstore.Options{}).Replica("a", 0), Upstream: &down{}})
+	d.Written(fsm.Write{Path: "/a", First: time.Now()}, "1", false)
+	d.tick(t.Context(), d.queue.next(t.Context(), &d.queue.urgent))
+	urgent, other := d.queue.urgent.items, d.queue.other.items
+	if len(urgent) > 0 || len(other) != 1 || other[0].evidence.Tail != "1" {
+		t.Errorf("urgent are %d, and others %+v", len(urgent), other)
+	}
+}
+
+// looking is a Watcher that notes the streams to look at.
+type looking struct {
+	nobody
+	at []string
+}
+
+func (w *looking) Look(path string) { w.at = append(w.at, path) }
+
+// TestAWriteWithoutRoomIsLookedFor holds that the watch of its stream looks, here and at the owner of the partition.
+func TestAWriteWithoutRoomIsLookedFor(t *testing.T) {
+	store, w := memstore.New(memstore.Options{}).Replica("a", 0), &looking{}
+	d := build(t, Config{Store: store, Upstream: &one{}, Max: 6})
+	d.watcher = w
+	for i := range 8 {
+		d.Written(fsm.Write{Path: fmt.Sprint("/", i), First: time.Now()}, "1", false)
+	}
+	if hints := store.Hints(); !slices.Equal(w.at, []string{"/7"}) ||
+		!slices.Equal(hints, []fsm.Hint{{Kind: fsm.HintLook, Path: "/7"}}) {
+		t.Errorf("looked at is %q, and the hints are %+v", w.at, hints)
+	}
+}

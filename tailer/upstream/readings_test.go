@@ -301,3 +301,39 @@ func TestReadersInParallelGetEachItsOwn(t *testing.T) {
 	}
 	group.Wait()
 }
+
+// TestReadersOfOnePoolOfBuffersGetTheirOwnEvents holds that answers which are read at the same time do not mix, and
+// that a batch keeps its events when others use its buffer.
+func TestReadersOfOnePoolOfBuffersGetTheirOwnEvents(t *testing.T) {
+	const readers, rounds, events, batch = 4, 5, 200, 7
+	list := func(path string) (list []string) {
+		for i := range events {
+			list = append(list, fmt.Sprintf("%q", strings.Repeat(fmt.Sprint(path, i), 80)))
+		}
+		return list
+	}
+	c := testClient(t, func(w http.ResponseWriter, r *http.Request) {
+		shown("application/json", "9", "["+strings.Join(list(r.URL.Path), ",")+"]")(w, r)
+	}, "", nil)
+	var g sync.WaitGroup
+	for i := range readers {
+		g.Go(func() {
+			path := fmt.Sprint("/", i)
+			for range rounds {
+				var got [][]byte
+				for at := fsm.Offset("1"); at != "9"; {
+					b, err := c.ReadBatch(t.Context(), path, path, at, "", batch, 0, nil)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					got, at = append(got, b.Events...), b.To
+				}
+				if want := list(path); !slices.Equal(texts(got), want) {
+					t.Errorf("%s has other events than its own", path)
+				}
+			}
+		})
+	}
+	g.Wait()
+}
