@@ -32,6 +32,10 @@ const (
 // replicas keeps this replica in the replica set and leases its share of the partitions. Rendezvous hashing spreads the
 // partitions: when a replica comes or goes, only its own share moves.
 //
+// replica_set.lua says who is alive. If a replica dies, its place there lapses, and its leases do. At the next beat,
+// responsible names the heirs of its partitions, and lease.lua grants them their leases. The tailer and the timers
+// follow the change of ownership.
+//
 // A lease does not fence anything: each transition does that by itself. A lease only keeps two replicas from doing the
 // same work. So a replica that cannot reach Redis goes on with the partitions that it has.
 type replicas struct {

@@ -198,7 +198,8 @@ func randomDraw() Draw {
 	}
 }
 
-// run calls a script of a partition. If the call is not answered, Run may send it again.
+// run calls a script of a partition. Before args come the common arguments (lua/library/call.lua). What it returns has
+// the script's own items: the watermark before them is taken off. If the call is not answered, Run may send it again.
 func (s *Store) run(ctx context.Context, sc *script, partition int, args ...any) *reply {
 	all := s.arguments(partition, args...)
 	r := s.remember(partition, s.call(ctx, sc, s.keys.guard(partition), all...))
@@ -214,7 +215,7 @@ func (s *Store) runOutcome(ctx context.Context, sc *script, partition int, args 
 	return r.outcome(), r.err()
 }
 
-// call calls a script with these keys and arguments.
+// call calls a script with these keys and arguments, and no others. What it returns is the script's whole reply.
 func (s *Store) call(ctx context.Context, sc *script, keys []string, args ...any) *reply {
 	c := scriptCall{script: sc, keys: keys, args: args, began: time.Now()}
 	var v any

@@ -23,7 +23,9 @@ const lookMin = time.Minute
 // changedDelay is how long the next try waits after the record has changed.
 const changedDelay = 5 * time.Millisecond
 
-// tick handles what was seen of one path, and decides when the next try is due.
+// tick handles what was seen of one path, and decides when the next try is due. A write to a stream that is remembered
+// as linked (current) goes through tellTail to Tell (tailer/tell.go), and so to the store. Everything else is
+// reconciled.
 func (d *Discovery) tick(ctx context.Context, it *item) {
 	e, waiters := d.queue.take(it)
 	again, done, err := d.tellTail(ctx, it, &e)

@@ -1,4 +1,7 @@
--- Replays of dead letters and spans (fsm/spec/replay.go), and the end of a letter.
+-- Replays of dead letters and spans (fsm/spec/replay.go), and the end of a letter. replay_letters.lua queues a letter.
+-- replay_next makes an aside of it, which is pushed. Once all of it is delivered or dead again, deliver.lua calls
+-- replay_over. What is dead again has left a new letter by then. The replay of a `given_up` letter revives its consumer
+-- instead.
 
 -- unqueue takes a number out of a consumer's replay queue, if it is in it.
 local function unqueue(id, n)

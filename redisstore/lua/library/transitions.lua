@@ -63,7 +63,9 @@ end
 
 -- failed books a failed attempt. If it was the last attempt of the profile, the consumer is given up. Without delays in
 -- the profile, the consumer is given up if the attempt began after failures had gone on for long enough. A lasting
--- profile never gives the consumer up. A nudged attempt does not count: the next one is due as it was before.
+-- profile never gives the consumer up. A nudged attempt does not count: the next one is due as it was before. Otherwise
+-- the next one is due after its delay by the schedule (schedule.lua), or after what Retry-After asks for, if that is
+-- longer. The last attempt of a push does not come here: the dispatcher makes it dead (judgeLast).
 -- from is when the failure begins to count, which may lie ahead; nil is now.
 local function failed(c, retry_after, retired, why, profile, span, from)
   local began_at, wait = c.due - patience(c), math.min(retry_after, FSM.RETRY_AFTER_MAX)
