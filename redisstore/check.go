@@ -35,8 +35,8 @@ func (e *SettingError) Unwrap() error { return ErrIncompatible }
 const layout = "3"
 
 // Check verifies the Redis server and the database. Redis must answer, be of the kind that its URL says, and have
-// version 6.2 or later. The database must hold no data of another layout, partition count or upstream. Check writes
-// these three to a database that is used for the first time. It also checks the token keys. Errors wrap
+// version 6.2 or later, for 64 bits. The database must hold no data of another layout, partition count or upstream.
+// Check writes these three to a database that is used for the first time. It also checks the token keys. Errors wrap
 // fsm.ErrUnavailable or ErrIncompatible. If a setting other than the URL is at fault, the error is a SettingError that
 // names it.
 func (s *Store) Check(ctx context.Context) error {
@@ -150,6 +150,9 @@ func (s *Store) checkServer(ctx context.Context) error {
 	}
 	if v := field(info, "redis_version"); !atLeast(v, 6, 2) {
 		return fmt.Errorf("%w: it is version %s; version 6.2 or later is needed", ErrIncompatible, v)
+	}
+	if field(info, "arch_bits") == "32" { // int in lua/library/call.lua
+		return fmt.Errorf("%w: it is built for 32 bits; a build for 64 bits is needed", ErrIncompatible)
 	}
 	_, cluster := s.rdb.(*redis.ClusterClient)
 	switch mode := field(info, "redis_mode"); {

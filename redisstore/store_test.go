@@ -309,36 +309,37 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestCheckRefusesAnOldRedis has a server that says it is old: the real one cannot be made to.
-func TestCheckRefusesAnOldRedis(t *testing.T) {
+// TestCheckRefusesAnUnfitRedis has a server that says it is old, or of 32 bits: the real one cannot be made to.
+func TestCheckRefusesAnUnfitRedis(t *testing.T) {
 	t.Parallel()
-	for version, fit := range map[string]bool{
-		"5.0.14": false, "6.0.16": false, "6.1.9": false, "6.2.0": true, "7.0.15": true, "10.0.0": true, "": false,
-		"x.y": false,
+	const old, narrow = "version 6.2 or later is needed", "a build for 64 bits is needed"
+	for version, unfit := range map[string]string{
+		"5.0.14": old, "6.0.16": old, "6.1.9": old, "6.2.0": "", "7.0.15": "", "10.0.0": "", "": old, "x.y": old,
+		"7.0.15\r\narch_bits:32": narrow, "7.0.15\r\narch_bits:64": "",
 	} {
 		t.Run("version "+version, func(t *testing.T) {
-			old, err := server.NewServer("127.0.0.1:0")
+			redis, err := server.NewServer("127.0.0.1:0")
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer old.Close()
+			defer redis.Close()
 			for cmd, answer := range map[string]func(*server.Peer){
 				"INFO":   func(c *server.Peer) { c.WriteBulk("# Server\r\nredis_version:" + version + "\r\n") },
 				"CLIENT": func(c *server.Peer) { c.WriteOK() },
 				"HSETNX": func(c *server.Peer) { c.WriteInt(1) },
 			} {
-				if err := old.Register(cmd, func(c *server.Peer, _ string, _ []string) { answer(c) }); err != nil {
+				if err := redis.Register(cmd, func(c *server.Peer, _ string, _ []string) { answer(c) }); err != nil {
 					t.Fatal(err)
 				}
 			}
-			if err := old.Register("HGET", func(c *server.Peer, _ string, args []string) {
+			if err := redis.Register("HGET", func(c *server.Peer, _ string, args []string) {
 				c.WriteBulk(map[string]string{"layout": "3", "partitions": "8", "born": "8"}[args[1]])
 			}); err != nil {
 				t.Fatal(err)
 			}
-			err = open(t, "redis://"+old.Addr().String(), 8).Check(t.Context())
-			if fit != (err == nil) || !fit &&
-				(!errors.Is(err, redisstore.ErrIncompatible) || !strings.Contains(err.Error(), "6.2")) {
+			err = open(t, "redis://"+redis.Addr().String(), 8).Check(t.Context())
+			if (err == nil) != (unfit == "") || err != nil &&
+				(!errors.Is(err, redisstore.ErrIncompatible) || !strings.Contains(err.Error(), unfit)) {
 				t.Errorf("version %q: %v", version, err)
 			}
 		})

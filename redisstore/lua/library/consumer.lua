@@ -21,12 +21,6 @@ end
 local RECORD = '^(%S+) (%d+) (%S+) (%d+) (%d+) (%d+) ([01]) ([01]) (%d+) (%S+)\n([^\n]*)\n' ..
   '((%S+) (%S+) (%d+) (%d+) (%S+)\n([^\n]+))\n(=?)([^\n]*)\n([^\n]*)$'
 local TROUBLE = '^(%d+) (%-?%d+) (%d+) ([01]) (%d+) (%d+) (%d+) (%d+) (%d+)$'
--- Functions save and set_who put its lines together again.
-local LINE = {
-  wake = (('%s INT %s INT INT INT INT INT INT %s\n'):gsub('INT', '%' .. INT)),
-  trouble = (('INT INT INT INT INT INT INT INT INT'):gsub('INT', '%' .. INT)),
-  who = (('%s %s INT INT %s\n'):gsub('INT', '%' .. INT)),
-}
 
 -- peek returns a consumer's record, or nil if there is none. If it cannot be read, peek returns nil and why. Arithmetic
 -- takes digits for numbers, which are exact up to 2^53.
@@ -104,11 +98,11 @@ end
 local function save(c)
   local trouble, since, again = '', c.since or 0, c.again or 0
   if c.failing + c.parked + c.retired + c.stalled + c.hidden + since + again + c.more > 0 or c.uncounted ~= 0 then
-    trouble = string.format(LINE.trouble, c.failing, c.uncounted, c.parked, c.retired, c.stalled, c.hidden, since,
-      again, c.more)
+    trouble = string.format('%d %d %d %d %d %d %d %d %d', c.failing, c.uncounted, c.parked, c.retired, c.stalled,
+      c.hidden, since, again, c.more)
   end
-  local of_wake = string.format(LINE.wake, c.state, c.epoch, c.wake ~= '' and c.wake or '-', c.woke, c.attempt,
-    c.handed, c.sent, c.moved, c.due, c.by)
+  local of_wake = string.format('%s %d %s %d %d %d %d %d %d %s\n', c.state, c.epoch,
+    c.wake ~= '' and c.wake or '-', c.woke, c.attempt, c.handed, c.sent, c.moved, c.due, c.by)
   local acked, aside = c.acked and '=' .. c.acked or '', c.owner and c.owner .. ' ' .. c.ends or ''
   local text = of_wake .. trouble .. '\n' .. c.who .. '\n' .. acked .. '\n' .. aside
   if text ~= c.was then redis.call('SET', P .. 'c:' .. c.id, text) end
@@ -130,7 +124,7 @@ end
 
 -- set_who writes the lines of a record that hardly change.
 local function set_who(c)
-  c.who = string.format(LINE.who, c.sub, c.gen, c.born, c.replay, c.profile or '-') .. c.primary
+  c.who = string.format('%s %s %d %d %s\n', c.sub, c.gen, c.born, c.replay, c.profile or '-') .. c.primary
 end
 
 -- create makes a consumer, which save then writes. The epoch is the highest that an earlier consumer of the same id may
