@@ -64,7 +64,7 @@ func (g *gate) keepTo(limits []fsm.Limit, revision int64) {
 
 // put adds a delivery to those that wait at a gate. Replays and asides yield to others. r.mu is held.
 func (r *rates) put(g *gate, w waiter, first bool) {
-	queue := g.queueOf(w.delivery.Replay || w.delivery.Owner != "")
+	queue := g.queueOf(w.delivery.Owner != "")
 	add := queue.PushBack
 	if first {
 		add = queue.PushFront

@@ -183,7 +183,7 @@ func (d *Dispatcher) advance(ctx context.Context, a *attempt) (fsm.Outcome, erro
 func (a *attempt) letter() *fsm.DeadLetter {
 	w, b := a.delivery, a.content.Batch
 	l := &fsm.DeadLetter{
-		Subscription: w.Subscription, Generation: w.Generation, Consumer: cmp.Or(w.Owner, w.Consumer),
+		Subscription: w.Subscription, Generation: w.Generation, Consumer: w.Receiver(),
 		Stream: w.Primary, Born: w.Born, DeliveryID: a.content.ID, From: w.At(w.Primary), To: b.To, Within: b.Within,
 		Events: int64(len(b.Events)), Attempts: w.Attempt, Class: string(a.verdict.Class),
 		Reason: a.verdict.Reason, Status: a.status,

@@ -519,7 +519,8 @@ func TestATurnThatWasNotUsedStopsNoGate(t *testing.T) {
 func TestWhatIsDeliveredAgainYieldsAtAGate(t *testing.T) {
 	r, g := &rates{}, &gate{places: map[deliveryKey]*list.Element{}}
 	for i := range 4 {
-		r.put(g, waiter{delivery: fsm.Delivery{Consumer: fmt.Sprintf("s:replay%d", i), Replay: true}}, false)
+		again := fsm.Delivery{Consumer: fmt.Sprintf("s:replay%d", i), Owner: "s", Replay: true}
+		r.put(g, waiter{delivery: again}, false)
 		r.put(g, waiter{delivery: fsm.Delivery{Consumer: fmt.Sprintf("s:aside%d", i), Owner: "s"}}, false)
 	}
 	for i := range 6 {

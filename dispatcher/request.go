@@ -117,9 +117,9 @@ func (d *Dispatcher) Rebuild(
 	defer cancel()
 	defer context.AfterFunc(d.requests, cancel)()
 	a := &attempt{sub: sub, delivery: fsm.Delivery{
-		Consumer: e.Consumer, Owner: e.Owner, Subscription: sub.ID, Generation: sub.Generation, Primary: e.Stream,
-		Epoch: e.Epoch, WakeID: e.WakeID, WokeAt: e.Extent.WokeAt, Attempt: e.Attempt, Born: born,
-		Replay: e.Extent.Replay, Span: e.Extent.Span, Streams: e.Extent.Tails(),
+		Consumer: e.Consumer, Subscription: sub.ID, Generation: sub.Generation, Primary: e.Stream, Epoch: e.Epoch,
+		WakeID: e.WakeID, WokeAt: e.Extent.WokeAt, Attempt: e.Attempt, Born: born, Replay: e.Extent.Replay,
+		Span: e.Extent.Span, Streams: e.Extent.Tails(),
 	}}
 	switch {
 	case e.Bytes == 0, sub.Mode == fsm.ModePush && e.Events == 0:

@@ -31,8 +31,7 @@ type BlockRule struct {
 }
 
 // BlockRules has a rule for each reason. Only of a retry does the time count before a consumer is given up. Function
-// failed of redisstore/lua/library/transitions.lua decides when a retry is due. Most other waits begin where a step of
-// the dispatcher calls blocked; those for an endpoint that is down or has asked for a pause begin in hold.
+// failed of redisstore/lua/library/transitions.lua decides when a retry is due.
 var BlockRules = []BlockRule{
 	{BlockedPaused, "operator", "the subscription is paused", "a resume"},
 	{BlockedRetired, "endpoint", "the endpoint answered 410", "a resume"},

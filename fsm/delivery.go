@@ -1,6 +1,7 @@
 package fsm
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"time"
@@ -62,10 +63,13 @@ func (d Delivery) GoodUntil(waking time.Duration) time.Time {
 // one changes nothing.
 func (d Delivery) Ref() DeliveryRef {
 	return DeliveryRef{
-		Consumer: ConsumerRef{ID: d.Consumer, Home: d.Primary}, Epoch: d.Epoch, WakeID: d.WakeID,
+		Consumer: ConsumerRef{ID: d.Consumer, Home: d.Primary}, Owner: d.Owner, Epoch: d.Epoch, WakeID: d.WakeID,
 		Attempt: d.Attempt, Handed: d.Handed,
 	}
 }
+
+// Receiver is the ID of the consumer that the events are for: the owner of an aside.
+func (d Delivery) Receiver() string { return cmp.Or(d.Owner, d.Consumer) }
 
 // End is the position behind which a delivery of the wake brings nothing; empty if there is no end.
 func (d Delivery) End() Offset {
@@ -86,9 +90,10 @@ func (d Delivery) At(path string) Offset {
 }
 
 // DeliveryRef names one delivery attempt of one wake cycle. Handed tells it from an attempt with the same Attempt that
-// was taken back.
+// was taken back. Owner is Consumer.Owner.
 type DeliveryRef struct {
 	Consumer        ConsumerRef
+	Owner           string
 	Epoch           int64
 	WakeID          string
 	Attempt, Handed int

@@ -42,8 +42,8 @@ type LoggedAttempt struct {
 	// At is when the attempt began, by the clock of the replica that made it; Took is as in Attempt.
 	At   time.Time
 	Took time.Duration
-	// Stream is the primary stream of the Consumer, Owner is Consumer.Owner.
-	Stream, Consumer, Owner string
+	// Stream is the primary stream of the Consumer.
+	Stream, Consumer string
 	// WakeID, Epoch, DeliveryID and MaxAttempts are as in the Attempt; for a wake the two IDs are the same. Attempt
 	// counts from 1.
 	WakeID, DeliveryID   string
@@ -230,7 +230,7 @@ func LoggedAttemptOf(a Attempt, answers DeliveryLog) LoggedAttempt {
 	}
 	return LoggedAttempt{
 		Subscription: a.Delivery.Subscription, At: a.Began, Took: a.Took, Stream: a.Delivery.Primary,
-		Consumer: a.Delivery.Consumer, Owner: a.Delivery.Owner, WakeID: a.Delivery.WakeID, Epoch: a.Delivery.Epoch,
+		Consumer: a.Delivery.Consumer, WakeID: a.Delivery.WakeID, Epoch: a.Delivery.Epoch,
 		DeliveryID: cmp.Or(a.DeliveryID, a.Delivery.WakeID), Attempt: a.Delivery.Attempt, MaxAttempts: a.MaxAttempts,
 		Result: a.Result.String(), Status: a.Status,
 		Class: a.Class, Reason: a.Reason[:min(len(a.Reason), MaxReason)], Events: a.Events,

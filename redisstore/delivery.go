@@ -130,7 +130,7 @@ func (s *Store) Deliver(ctx context.Context, r fsm.DeliveryRef, d fsm.Delivered)
 	}
 	return s.runOutcome(ctx, scriptDeliver, s.PartitionOf(r.Consumer.Home), r.Consumer.ID, r.Epoch, r.WakeID,
 		d.Path, string(d.To), string(d.Tail), d.Profile.String(), string(d.Within), writeLetter(d.Dead), out,
-		d.Event, why, d.Status)
+		d.Event, why, d.Status, r.Owner)
 }
 
 // ReleaseHeld implements dispatcher.DeliveryStore.

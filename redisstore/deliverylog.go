@@ -201,7 +201,7 @@ func (l *logWriter) send(ctx context.Context, batch []*logEntry) (left []*logEnt
 			touched[e.of] = struct{}{}
 			adds[i] = pipe.XAdd(ctx, &redis.XAddArgs{
 				Stream: l.s.keys.deliveryLog(e.of.id, e.of.generation), MaxLen: logLength, Approx: true,
-				Values: writeLogged(e.LoggedAttempt),
+				Values: writeLogged(e.of.id, e.LoggedAttempt),
 			})
 		}
 	}
@@ -409,12 +409,12 @@ func (s *Store) LoggedAttempts(
 
 // writeLogged returns the fields of an entry. Every entry has the same fields, so Redis stores their names once for a
 // hundred entries.
-func writeLogged(a fsm.LoggedAttempt) []any {
+func writeLogged(sub string, a fsm.LoggedAttempt) []any {
 	delivery, aside := a.DeliveryID, ""
 	if delivery == a.WakeID {
 		delivery = ""
 	}
-	if a.Owner != "" {
+	if a.Consumer != fsm.ConsumerID(sub, a.Stream) {
 		aside = a.Consumer
 	}
 	return []any{
@@ -440,9 +440,7 @@ func readLogged(sub string, e redis.XMessage) fsm.LoggedAttempt {
 		Exchanged: time.Duration(number("x")) * time.Microsecond,
 		Remote:    text("m"), HTTP: text("v"), TLS: text("l"), Answer: text("o"),
 	}
-	if a.Owner = fsm.ConsumerID(sub, a.Stream); a.Consumer == "" {
-		a.Consumer, a.Owner = a.Owner, ""
-	}
+	a.Consumer = cmp.Or(a.Consumer, fsm.ConsumerID(sub, a.Stream))
 	a.DeliveryID = cmp.Or(a.DeliveryID, a.WakeID)
 	a.Extent = fsm.ReadExtent(text("g"), a.From, a.Stream)
 	return a

@@ -131,7 +131,7 @@ func TestTheDeliveryLogOnEveryKindOfRedis(t *testing.T) {
 					Shape: "0123abcd", Streams: []fsm.WokenStream{{Path: "/a/5", Acked: "-1", Pending: true}},
 				}
 			}
-			wake.Delivery.Consumer, wake.Delivery.Owner = "s0:%2Fa%2F5:7", wake.Delivery.Consumer
+			wake.Delivery.Consumer = "s0:%2Fa%2F5:7"
 			l.outcomes.Attempted(whole)
 			l.outcomes.Attempted(wake)
 			l.write(t)

@@ -281,8 +281,12 @@ func (s *Store) ScanConsumers(
 // quarantined returns what is known of a consumer whose record cannot be read.
 func quarantined(id, why string) fsm.Consumer {
 	sub, primary, _ := fsm.ParseAnyConsumerID(id)
+	owner := fsm.ConsumerID(sub, primary)
+	if owner == id {
+		owner = ""
+	}
 	return fsm.Consumer{
-		ID: id, Subscription: sub, Primary: primary,
+		ID: id, Subscription: sub, Primary: primary, Owner: owner,
 		Lease:    fsm.Lease{State: fsm.InQuarantine},
 		Attempts: fsm.Attempts{LastError: why[:min(len(why), fsm.MaxReason)]},
 	}

@@ -49,3 +49,14 @@ func TestACauseThatNobodyKnowsIsAnError(t *testing.T) {
 		t.Errorf("the reply is read: %v", r.bad)
 	}
 }
+
+// TestAnAsideInQuarantineIsShownAsOne holds that its owner is told by its id, because its record cannot be read.
+func TestAnAsideInQuarantineIsShownAsOne(t *testing.T) {
+	id := fsm.ConsumerID("s", "/a")
+	for _, tt := range []struct{ id, owner string }{{id, ""}, {fsm.AsideID(id, 7), id}} {
+		c := quarantined(tt.id, "boredom")
+		if c.Owner != tt.owner || c.ID != tt.id || c.Subscription != "s" || c.Primary != "/a" {
+			t.Errorf("%s is shown as %+v", tt.id, c)
+		}
+	}
+}

@@ -33,8 +33,7 @@ func (s *Service) Request(
 	}
 	born := int64(0)
 	if sub.Mode == fsm.ModePush {
-		owner := fsm.ConsumerRef{ID: cmp.Or(a.Owner, a.Consumer), Home: a.Stream}
-		consumer, err := s.View.Consumer(ctx, owner)
+		consumer, err := s.View.Consumer(ctx, fsm.RefOf(sub.ID, a.Stream))
 		switch {
 		case errors.Is(err, fsm.ErrNotFound):
 			return r, a, refusal.New(fsm.CodeEventsGone,

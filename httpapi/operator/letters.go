@@ -20,7 +20,8 @@ type LetterBody struct {
 	ID           string `json:"id"`
 	Subscription string `json:"subscription_id"`
 	Stream       string `json:"stream"`
-	Consumer     string `json:"consumer_id"`
+	// Consumer is whom the events were for. Those of a push that has stepped aside were for the consumer it came from.
+	Consumer string `json:"consumer_id"`
 	// DeliveryID is the ID by which the receiver recognizes the delivery; it names the events, too. It is empty if no
 	// attempt has left the letter.
 	DeliveryID string `json:"delivery_id,omitempty"`

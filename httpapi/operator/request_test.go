@@ -32,9 +32,7 @@ func TestOperatorSeesTheRequestOfAnAttempt(t *testing.T) {
 			DeliveryID: "evt_1", Attempt: attempt, Result: "failed", Bytes: 7, Extent: extent,
 		}
 	}
-	aside := entry(2, fsm.AsideID(consumer.ID, 9), stream)
-	aside.Owner = consumer.ID
-	h.Store.DB.PutLogged(sub, entry(1, consumer.ID, stream), aside,
+	h.Store.DB.PutLogged(sub, entry(1, consumer.ID, stream), entry(2, fsm.AsideID(consumer.ID, 9), stream),
 		fsm.LoggedAttempt{
 			At: h.Clock().Add(time.Minute), Stream: "/s/gone", Consumer: "s:%2Fs%2Fgone", WakeID: "w_2",
 			DeliveryID: "evt_2", Bytes: 1, Result: "done",

@@ -4,15 +4,15 @@
 -- handed: if nothing was sent, how often the wake was handed out; otherwise "". Such a report counts only if this
 -- attempt is out (fsm.Delivered.Unsent).
 -- event: the one that was handed over, "" if it is none  reason: why it is dead.
--- status: of the answer, 0 without one.
+-- status: of the answer, 0 without one  owner: fsm.Consumer.Owner.
 -- Returns the outcome. O(links of the consumer).
-local consumer, epoch, wake, path, to, tail, profile, within, letter, handed, event, reason, status = unpack(ARGV, A)
+local consumer, epoch, wake, path, to, tail, profile, within, letter, handed, event, reason, status,
+  owner = unpack(ARGV, A)
 local c = current(load, consumer, epoch, wake)
 if not c then
   local again = load(consumer)
-  local owner = not again and redis.call('GET', P .. 'n:' .. NONCE)
-  local next_replay = owner and redis.call('HGET', P .. 'f:' .. owner, 'replaying')
-  repeated(again or next_replay and load(aside_id(owner, next_replay)))
+  local next_replay = not again and owner ~= '' and redis.call('HGET', P .. 'f:' .. owner, 'replaying')
+  repeated(again or next_replay and load(aside_id(owner, next_replay))) -- the one after the replay that the call ended
 elseif handed == '' or attempt_out(c, handed) then
   local failing, attempts = c.failing, math.max(c.attempt, 1)
   delivered(c)
@@ -25,9 +25,6 @@ elseif handed == '' or attempt_out(c, handed) then
     if event ~= '' then event_over(event, attempts, letter ~= '', reason, status) end
   end
   finished(c)
-  if c.replay > 0 and redis.call('EXISTS', P .. 'c:' .. c.id) == 0 then
-    redis.call('SET', P .. 'n:' .. NONCE, c.owner, 'PX', REPEATED)
-    replay_over(c.owner, int(c.replay))
-  end
+  if c.replay > 0 and redis.call('EXISTS', P .. 'c:' .. c.id) == 0 then replay_over(c.owner, int(c.replay)) end
 end
 return reply(outcome())

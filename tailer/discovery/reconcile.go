@@ -24,8 +24,8 @@ const lookMin = time.Minute
 const changedDelay = 5 * time.Millisecond
 
 // tick handles what was seen of one path, and decides when the next try is due. A write to a stream that is remembered
-// as linked (current) goes through tellTail to Tell (tailer/tell.go), and so to the store. Everything else is
-// reconciled.
+// as linked (current) goes through tellTail to Tell (tailer/tell.go), which tells the store. What that does not settle
+// is reconciled.
 func (d *Discovery) tick(ctx context.Context, it *item) {
 	e, waiters := d.queue.take(it)
 	again, done, err := d.tellTail(ctx, it, &e)

@@ -110,6 +110,9 @@ func (*down) LookNow(context.Context, string) (fsm.StreamInfo, error) {
 func TestAFailedLookLeavesTheUrgentLane(t *testing.T) {
 	d := build(t, Config{Store: memstore.New(memstore.Options{}).Replica("a", 0), Upstream: &down{}})
 	d.Written(fsm.Write{Path: "/a", First: time.Now()}, "1", false)
+	if len(d.queue.urgent.items) == 0 {
+		t.Fatal("the write is not urgent")
+	}
 	d.tick(t.Context(), d.queue.next(t.Context(), &d.queue.urgent))
 	urgent, other := d.queue.urgent.items, d.queue.other.items
 	if len(urgent) > 0 || len(other) != 1 || other[0].evidence.Tail != "1" {

@@ -31,10 +31,6 @@ var brokenLetters = []harness.BrokenScript{
 		Old: "  if redis.call('HEXISTS', P .. 'f:' .. c.id, 'replaying') == 1 then return end\n", New: "",
 	},
 	{
-		Name: "the replay that a lost reply asks for is not asked for again", File: "redisstore/lua/deliver.lua",
-		Old: "    redis.call('SET', P .. 'n:' .. NONCE, c.owner, 'PX', REPEATED)\n", New: "",
-	},
-	{
 		Name: "a replay that was cancelled goes on", File: "redisstore/lua/cancel_replays.lua",
 		Old: "if aside then remove(aside) end", New: "",
 	},

@@ -1149,10 +1149,9 @@ func (h *history) delivers(wake fsm.Delivery, dead bool) {
 	d.To, d.Within, d.Tail = h.brought(wake)
 	if dead {
 		d.Dead = &fsm.DeadLetter{
-			Subscription: wake.Subscription, Generation: wake.Generation, Consumer: wake.Consumer, Stream: wake.Primary,
-			Born: wake.Born,
-			From: wake.At(wake.Primary), To: d.To, Within: d.Within, Attempts: wake.Attempt, Reason: "status 400",
-			Status: 400, Answer: "no \"thanks\"\n",
+			Subscription: wake.Subscription, Generation: wake.Generation, Consumer: wake.Receiver(),
+			Stream: wake.Primary, Born: wake.Born, From: wake.At(wake.Primary), To: d.To, Within: d.Within,
+			Attempts: wake.Attempt, Reason: "status 400", Status: 400, Answer: "no \"thanks\"\n",
 		}
 	}
 	h.reports(wake, d)

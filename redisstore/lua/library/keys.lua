@@ -81,5 +81,4 @@
 --   `key:<key>`  hash  an idempotency key (fsm.OutboxKey): `id` and `asked`. It is in a partition of its own.
 --   `lease`  string  the replica that owns the partition.
 --   `n:<nonce>`  string  note of a call, for as long as it may be sent again because its reply was lost (note_call).
---   For due.lua, it has what the call has handed out: consumers, each with the number of its attempt. For deliver.lua,
---   it has the owner of the replay that the call has ended.
+--   For due.lua, it has what the call has handed out: consumers, each with the number of its attempt.
