@@ -55,8 +55,7 @@ func (p Pattern) Segments() []string { return p.segments }
 // Literal says whether the pattern has no wildcard, and so names one stream.
 func (p Pattern) Literal() bool { return len(p.segments) > 0 && !strings.Contains(p.text, "*") }
 
-// Matches says whether the pattern matches a stream path. The path is canonical, or spelled as an earlier version has
-// stored it.
+// Matches says whether the pattern matches a stream path, which is canonical.
 func (p Pattern) Matches(path string) bool {
 	segments, ok := PathSegments(path)
 	return ok && len(p.segments) > 0 && matchSegments(p.segments, segments)
@@ -67,13 +66,13 @@ func (p Pattern) Covers(q Pattern) bool {
 	return len(p.segments) > 0 && len(q.segments) > 0 && matchSegments(p.segments, q.segments)
 }
 
-// PathSegments splits a stream path, which may be spelled as an earlier version has stored it. ok is false for names
-// that no pattern matches. These have a literal "*" (webhook spec, Glob Patterns), or are not absolute.
+// PathSegments splits a stream path, which is canonical. ok is false for names that no pattern matches. These have a
+// literal "*" (webhook spec, Glob Patterns), or are not absolute.
 func PathSegments(path string) ([]string, bool) {
 	if !strings.HasPrefix(path, "/") || hasWildcard(path) {
 		return nil, false
 	}
-	return strings.Split(normalized(path)[1:], "/"), true
+	return strings.Split(path[1:], "/"), true
 }
 
 // matchSegments is the classic two-pointer wildcard match. On a mismatch it returns to the last "**" and lets it take

@@ -59,20 +59,6 @@ func CanonicalPath(p string) (string, error) {
 	return finish(raw)
 }
 
-// StoredPath returns a path on record in the form in which a stream server is asked for it. Earlier versions stored
-// encodings as they were spelled, which names another stream to some servers. A path that CanonicalPath has returned
-// stays as it is. The errors are the same as in CanonicalPath.
-func StoredPath(p string) (string, error) {
-	if _, err := CanonicalPath(p); err != nil {
-		return "", err
-	}
-	raw, err := escaped(p)
-	if err != nil {
-		return "", fmt.Errorf("%w: %w", ErrPath, err)
-	}
-	return finish(raw)
-}
-
 // ForwardedPath is CanonicalPath for a request that is not for a stream but may pass: a longer path, or a path with a
 // literal "*". For all other paths it returns the errors of CanonicalPath.
 func ForwardedPath(p string) (string, error) {

@@ -71,11 +71,9 @@ func (s *Store) DeadLetters(
 	ctx context.Context, span fsm.LetterSpan, most int,
 ) (list []fsm.DeadLetter, err error) {
 	r := s.run(ctx, scriptListLetters, span.Partition, span.Subscription, span.From, span.Through, most)
-	r.list(func(l *reply) {
-		for len(l.items) > 0 && l.bad == nil {
-			id := fsm.LetterID{Partition: span.Partition, Number: l.int()}
-			list = append(list, readLetter(id, l.text()))
-		}
+	r.each(func(l *reply) {
+		id := fsm.LetterID{Partition: span.Partition, Number: l.int()}
+		list = append(list, readLetter(id, l.text()))
 	})
 	return list, r.err()
 }
@@ -123,11 +121,9 @@ func (s *Store) countLetters(ctx context.Context, wanted []any) ([]fsm.LetterCou
 	}) {
 		byPartition[i].Of = map[string]int{}
 		byPartition[i].Last, byPartition[i].All = r.int(), int(r.int())
-		r.list(func(l *reply) {
-			for len(l.items) > 0 && l.bad == nil {
-				sub := l.text()
-				byPartition[i].Of[sub] = int(l.int())
-			}
+		r.each(func(l *reply) {
+			sub := l.text()
+			byPartition[i].Of[sub] = int(l.int())
 		})
 		if r.bad != nil {
 			failure = r.bad

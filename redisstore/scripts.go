@@ -74,6 +74,9 @@ const (
 // partitionScript makes a script that works within a partition, with the library.
 func partitionScript(name string) *script { return flaggedScript(name, "") }
 
+// readingScript is partitionScript for a script that changes nothing.
+func readingScript(name string) *script { return flaggedScript(name, noWrites) }
+
 // flaggedScript is partitionScript for a function with a flag.
 func flaggedScript(name, flag string) *script {
 	s := newScript(name, func() string { return WithLibrary(Library(), source(name)) })
@@ -102,7 +105,7 @@ var (
 	scriptNoteStream    = partitionScript("note_stream")
 	scriptLinkStream    = partitionScript("link_stream")
 	scriptForgetStream  = partitionScript("forget_stream")
-	scriptScanStreams   = flaggedScript("scan_streams", noWrites)
+	scriptScanStreams   = readingScript("scan_streams")
 	scriptTakeDeletion  = partitionScript("take_deletion")
 	scriptObserve       = partitionScript("observe")
 	scriptHide          = partitionScript("hide")
@@ -120,27 +123,27 @@ var (
 	scriptDrop          = partitionScript("drop")
 	scriptResume        = partitionScript("resume")
 	scriptReleaseHeld   = partitionScript("release_held")
-	scriptListLetters   = flaggedScript("list_letters", noWrites)
+	scriptListLetters   = readingScript("list_letters")
 	scriptDropLetters   = partitionScript("drop_letters")
 	scriptReplayLetters = partitionScript("replay_letters")
-	scriptCountLetters  = flaggedScript("count_letters", noWrites)
-	scriptLettersUpto   = flaggedScript("letters_upto", noWrites)
+	scriptCountLetters  = readingScript("count_letters")
+	scriptLettersUpto   = readingScript("letters_upto")
 	scriptReplaySpan    = partitionScript("replay_span")
-	scriptReplayQueues  = flaggedScript("replay_queues", noWrites)
+	scriptReplayQueues  = readingScript("replay_queues")
 	scriptCancelReplays = partitionScript("cancel_replays")
-	scriptTally         = flaggedScript("tally", noWrites)
-	scriptTallyEach     = flaggedScript("tally_each", noWrites)
+	scriptTally         = readingScript("tally")
+	scriptTallyEach     = readingScript("tally_each")
 	scriptRewind        = partitionScript("rewind")
 	scriptRetry         = partitionScript("retry")
 	scriptRetryDelivery = partitionScript("retry_delivery")
 	scriptProbeDelivery = partitionScript("probe_delivery")
 	scriptLongest       = partitionScript("longest_waiting")
-	scriptScanConsumers = flaggedScript("scan_consumers", noWrites)
+	scriptScanConsumers = readingScript("scan_consumers")
 	scriptReserveKey    = partitionScript("reserve_key")
 	scriptKeepKey       = partitionScript("keep_key")
-	scriptKeyOf         = flaggedScript("key_of", noWrites)
+	scriptKeyOf         = readingScript("key_of")
 	scriptDropKey       = partitionScript("drop_key")
-	scriptExpiredEvents = flaggedScript("expired_events", noWrites)
+	scriptExpiredEvents = readingScript("expired_events")
 	scriptDropEvent     = partitionScript("drop_event")
 	scriptEndLoss       = partitionScript("end_loss")
 	scriptDueEvents     = partitionScript("due_events")
@@ -150,12 +153,12 @@ var (
 	scriptAcceptEvent   = partitionScript("accept_event")
 	scriptTakeEvent     = partitionScript("take_event")
 	scriptReadEvents    = partitionScript("read_events")
-	scriptListEvents    = flaggedScript("list_events", noWrites)
+	scriptListEvents    = readingScript("list_events")
 	scriptCancelEvent   = partitionScript("cancel_event")
 	scriptCountEvents   = partitionScript("count_events")
-	scriptCountHours    = flaggedScript("count_hours", noWrites)
+	scriptCountHours    = readingScript("count_hours")
 	scriptLease         = flaggedScript("lease", allowOOM) // a lease needs next to no memory
-	scriptCensus        = flaggedScript("census", noWrites)
+	scriptCensus        = readingScript("census")
 
 	scriptCreateSubscription = listScript("create_subscription")
 	scriptChangeSubscription = listScript("change_subscription")

@@ -174,7 +174,7 @@ func (t *Tailer) owns(path string) bool { return t.store.Ownership().Owns(t.stor
 
 // Hinted acts on a hint of another replica. It ignores a hint that is meant for a third one.
 func (t *Tailer) Hinted(h fsm.Hint) {
-	path, err := fsm.StoredPath(h.Path)
+	path, err := fsm.CanonicalPath(h.Path)
 	switch {
 	case err != nil || path != h.Path:
 	case h.Kind == fsm.HintRemoved:

@@ -67,7 +67,7 @@ type wholeStore interface {
 	// LatestLogs returns the IDs of the subscriptions whose delivery logs have the latest entries, the latest first.
 	// All of these entries were stored since a time, unless it is zero. The largest number of IDs is most. If there are
 	// more, next is when the latest entry of the next log was stored, in milliseconds since 1970, otherwise 0. An entry
-	// that a crash has kept from being noted, or one of an earlier version, counts some minutes later.
+	// that a crash has kept from being noted counts some minutes later.
 	LatestLogs(ctx context.Context, since time.Time, most int) (ids []string, next int64, err error)
 	// AllCountedAttempts is CountedAttempts of all subscriptions together, also of those that are deleted.
 	AllCountedAttempts(ctx context.Context) (fsm.AttemptCounts, error)

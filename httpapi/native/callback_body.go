@@ -86,15 +86,6 @@ func (f *Face) readCallback(c echo.Context) (req callbackRequest, err error) {
 	if req.unsubscribe, err = web.Paths(o, "unsubscribe", anyPath, math.MaxInt, ""); err != nil {
 		return req, err
 	}
-	spelled, err := web.Paths(o, "unsubscribe", spelledPath, math.MaxInt, "")
-	if err != nil {
-		return req, err
-	}
-	for _, path := range spelled {
-		if canonical, err := fsm.CanonicalPath(path); err == nil && canonical != path {
-			req.unsubscribe = append(req.unsubscribe, path)
-		}
-	}
 	req.done, _, err = web.Optional[bool](o, "done", "true or false")
 	return req, err
 }
@@ -124,10 +115,6 @@ func (f *Face) readAcks(o web.Object) ([]ack, error) {
 			a.offset = beyondAny
 		}
 		acks = append(acks, a)
-		if stored, ok := storedPath(fields["path"], path); ok {
-			a.path = stored
-			acks = append(acks, a)
-		}
 	}
 	return acks, nil
 }
@@ -138,19 +125,4 @@ var notInPath = strings.NewReplacer("?", "%3F", "#", "%23", "\x00", "%00")
 // percent-encodes what has no place in a path, and refuses only what cannot be a stream's path.
 func anyPath(text string) (string, error) {
 	return fsm.CanonicalPath("/" + notInPath.Replace(strings.TrimPrefix(text, "/")))
-}
-
-// spelledPath is anyPath that keeps encodings as they are spelled. A consumer of an earlier version may be subscribed
-// to the stream by that name.
-func spelledPath(text string) (string, error) {
-	return fsm.StoredPath("/" + notInPath.Replace(strings.TrimPrefix(text, "/")))
-}
-
-// storedPath returns the name of a stream as a callback spells it. ok is false if that is the canonical name.
-func storedPath(raw json.RawMessage, canonical string) (path string, ok bool) {
-	text, err := web.Value[string](raw, "path", "a stream path")
-	if err == nil {
-		path, err = spelledPath(text)
-	}
-	return path, err == nil && path != canonical
 }

@@ -253,34 +253,29 @@ func TestCallbackSucceeds(t *testing.T) {
 	}
 }
 
-// A worker names a stream as its wake did, also if that is on record as an earlier version has stored it.
-func TestCallbackAcksAndUnsubscribesByTheNameThatIsOnRecord(t *testing.T) {
-	for name, linked := range map[string]string{
-		"as it is stored now": "/tools/~x", "as an earlier version stored it": "/tools/%7ex",
-	} {
-		t.Run(name, func(t *testing.T) {
-			h := woken(t, nil)
-			link := func() {
-				c, _ := h.Store.Lookup(consumerID)
-				c.Links[linked] = fsm.Link{Acked: "10", Tail: "42"}
-				h.Store.DB.PutConsumer(c)
-			}
-			link()
-			token := h.Token(consumerID, epoch, 0)
-			a := h.callback(token, `{"epoch":7,"wake_id":"w_current","acks":[{"path":"/tools/%7ex","offset":"42"}]}`)
-			if a.Status != 200 || !strings.Contains(a.Text, `{"path":"`+linked+`","offset":"42"}`) {
-				t.Errorf("ack: %d %s", a.Status, a.Text)
-			}
-			a = h.callback(token, `{"epoch":7,"unsubscribe":["/tools/%7ex"]}`)
-			if a.Status != 200 || strings.Contains(a.Text, linked) {
-				t.Errorf("unsubscribe: %d %s", a.Status, a.Text)
-			}
-			// The offset is judged by that name, too.
-			link()
-			a = h.callback(token, `{"epoch":7,"acks":[{"path":"/tools/%7ex","offset":"99"}]}`)
-			h.Want(a, 409, fsm.CodeInvalidOffset, linked)
-		})
+// TestCallbackNamesAStreamHoweverItIsSpelled holds that acks, unsubscribe and the judgement of an offset take the
+// canonical name of what a worker spells.
+func TestCallbackNamesAStreamHoweverItIsSpelled(t *testing.T) {
+	const linked = "/tools/~x"
+	h := woken(t, nil)
+	link := func() {
+		c, _ := h.Store.Lookup(consumerID)
+		c.Links[linked] = fsm.Link{Acked: "10", Tail: "42"}
+		h.Store.DB.PutConsumer(c)
 	}
+	link()
+	token := h.Token(consumerID, epoch, 0)
+	a := h.callback(token, `{"epoch":7,"wake_id":"w_current","acks":[{"path":"/tools/%7ex","offset":"42"}]}`)
+	if a.Status != 200 || !strings.Contains(a.Text, `{"path":"`+linked+`","offset":"42"}`) {
+		t.Errorf("ack: %d %s", a.Status, a.Text)
+	}
+	a = h.callback(token, `{"epoch":7,"unsubscribe":["/tools/%7ex"]}`)
+	if a.Status != 200 || strings.Contains(a.Text, linked) {
+		t.Errorf("unsubscribe: %d %s", a.Status, a.Text)
+	}
+	link()
+	a = h.callback(token, `{"epoch":7,"acks":[{"path":"/tools/%7ex","offset":"99"}]}`)
+	h.Want(a, 409, fsm.CodeInvalidOffset, linked)
 }
 
 func TestCallbackSubscribesToAnyPath(t *testing.T) {

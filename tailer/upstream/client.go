@@ -145,7 +145,7 @@ func (c *Client) Close() {
 // It refuses a path that no stream may have, even if it is on record. Such a path may lead out of the root, where
 // Reveille's credentials must not go.
 func (c *Client) target(path string, query url.Values) (string, error) {
-	stored, err := fsm.StoredPath(path)
+	asked, err := fsm.CanonicalPath(path)
 	if err != nil {
 		c.refused.Log(c.cfg.Logger, time.Now()).Warn(
 			"a stream on record is never asked for: its path is none that a stream may have",
@@ -157,9 +157,9 @@ func (c *Client) target(path string, query url.Values) (string, error) {
 	}
 	// While the dialect is unknown, the server might refuse a request without a signature.
 	if d := cmp.Or(c.dialect.Load(), &anyCable); d.signed != nil && c.cfg.SigningKey != "" {
-		query.Set(d.signed(c.cfg.SigningKey, stored))
+		query.Set(d.signed(c.cfg.SigningKey, asked))
 	}
-	return c.root + stored + "?" + query.Encode(), nil
+	return c.root + asked + "?" + query.Encode(), nil
 }
 
 // request makes a request for a target.
