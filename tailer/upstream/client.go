@@ -68,6 +68,7 @@ type Client struct {
 	shared  *http.Client
 	heads   *retryablehttp.Client
 	conns   conns
+	h2      h2Conns
 	flights flights
 	metrics *metrics
 	// readings are answers that later batches continue. recent are answers that batches begin with.
@@ -76,7 +77,7 @@ type Client struct {
 	live     liveMode
 	// atOnce is idleTime, and passTime is the constant of that name. Tests change them.
 	atOnce, passTime time.Duration
-	// http2 is true while upstream answers over HTTP/2. Then live requests share connections, too.
+	// http2 is true while upstream answers over HTTP/2. Then live requests share connections, too (h2).
 	http2 atomic.Bool
 
 	// dialect is the fixed dialect, or what upstream has shown; nil before that.
@@ -120,6 +121,7 @@ func New(cfg Config) *Client {
 	c.dialect.Store(dialects[cfg.Dialect])
 	c.fixed = c.dialect.Load() != nil
 	c.heads.HTTPClient = c.shared
+	c.h2.client = c
 	if c.conns.client = c; cfg.URL.Scheme == "http" && !cfg.H2C {
 		c.heads.HTTPClient = &http.Client{Transport: &c.conns, CheckRedirect: noRedirects}
 	}
@@ -138,6 +140,7 @@ func noRedirects(*http.Request, []*http.Request) error { return http.ErrUseLastR
 func (c *Client) Close() {
 	c.readings.close()
 	c.recent.close()
+	c.h2.closeIdle(true)
 	c.conns.CloseIdleConnections()
 }
 

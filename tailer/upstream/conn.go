@@ -91,7 +91,7 @@ func (c *Conn) do(ctx context.Context, method, target string) (*http.Response, e
 func (c *Conn) try(ctx context.Context, method, target string) (res *http.Response, err error) {
 	idle := c.conn != nil
 	if !idle {
-		if c.conn, err = c.client.connect(ctx); err != nil {
+		if c.conn, err = c.client.connect(ctx, "http/1.1"); err != nil {
 			return nil, err
 		}
 	}
@@ -150,8 +150,8 @@ func (c *Conn) receive(method string, stop func() bool) (res *http.Response, err
 	return res, nil
 }
 
-// connect makes a connection to upstream, for HTTP/1.1.
-func (c *Client) connect(ctx context.Context) (net.Conn, error) {
+// connect makes a connection to upstream. With TLS, it is for one of these protocols.
+func (c *Client) connect(ctx context.Context, protocols ...string) (net.Conn, error) {
 	to := c.cfg.URL
 	ctx, cancel := context.WithTimeout(ctx, dialTime)
 	defer cancel()
@@ -164,7 +164,7 @@ func (c *Client) connect(ctx context.Context) (net.Conn, error) {
 	if cfg == nil {
 		cfg = &tls.Config{MinVersion: tls.VersionTLS12}
 	}
-	cfg.ServerName, cfg.NextProtos = to.Hostname(), []string{"http/1.1"}
+	cfg.ServerName, cfg.NextProtos = to.Hostname(), protocols
 	secure := tls.Client(conn, cfg)
 	if err := secure.HandshakeContext(ctx); err != nil {
 		_ = conn.Close()

@@ -145,9 +145,9 @@ func (c *Client) read(
 	return a, nil
 }
 
-// get sends a read. live is "long-poll", "sse" or empty for a catch-up read. It uses conn, unless conn is nil or
-// upstream speaks HTTP/2. The caller closes the body. The error is ErrGone, ErrNotKept or an AnswerError. Or it says
-// that the path is no stream's, or what ended the connection.
+// get sends a read: by HTTP/2 or by conn, or, if conn is nil, by the transport that all share. live is "long-poll",
+// "sse" or empty for a catch-up read. The caller closes the body. The error is ErrGone, ErrNotKept or an AnswerError.
+// Or it says that the path is no stream's, or what ended the connection.
 func (c *Client) get(
 	ctx context.Context, conn *Conn, k kind, path string, from fsm.Offset, live, cursor string,
 ) (res *http.Response, err error) {
@@ -163,10 +163,16 @@ func (c *Client) get(
 		return nil, fmt.Errorf("GET: %w", err)
 	}
 	began := time.Now()
-	if conn != nil && !c.http2.Load() {
-		res, err = conn.do(ctx, http.MethodGet, target)
-	} else {
+	switch {
+	case conn == nil:
 		res, err = c.shared.Do(c.request(ctx, http.MethodGet, target))
+	case c.http2.Load():
+		if res, err = c.h2.do(ctx, target); !errors.Is(err, errNoHTTP2) {
+			break
+		}
+		fallthrough
+	default:
+		res, err = conn.do(ctx, http.MethodGet, target)
 	}
 	if err != nil {
 		c.metrics.ended(k, began, 0, err)

@@ -30,7 +30,7 @@ var dialer = &net.Dialer{Timeout: dialTime, KeepAlive: 15 * time.Second}
 // Dial makes a connection.
 type Dial func(ctx context.Context, network, address string) (net.Conn, error)
 
-// newTransport returns a transport that does not limit its connections.
+// newTransport returns a transport that does not limit its connections. Live requests do without: see Conn and h2Conns.
 func newTransport(cfg Config) *http.Transport {
 	var protocols http.Protocols
 	protocols.SetHTTP1(!cfg.H2C)

@@ -1,0 +1,410 @@
+package upstream
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/net/http/httpguts"
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+)
+
+// h2Tries is how often a request is sent that upstream does not process.
+const h2Tries = 3
+
+// h2Conns are the HTTP/2 connections for live requests. http2.Transport keeps a goroutine, and the request with all its
+// headers, for each request. Here, the goroutine that asks waits for the answer itself, with a small h2Stream.
+type h2Conns struct {
+	client *Client
+
+	mu    sync.Mutex
+	conns []*h2Conn
+	// dialing is the connection that is being made, or nil.
+	dialing *h2Dial
+}
+
+// h2Dial is a connection that is being made for those who wait for it.
+type h2Dial struct {
+	waiting int
+	cancel  context.CancelFunc
+	// done is closed when conn or err are set.
+	done chan struct{}
+	conn *h2Conn
+	err  error
+}
+
+// do sends a GET for a target and returns the answer. The end of the context ends what is under way.
+func (cs *h2Conns) do(ctx context.Context, target string) (res *http.Response, err error) {
+	for try := 1; ; try++ {
+		var s *h2Stream
+		if s, err = cs.send(ctx, target); err == nil {
+			res, err = s.answer()
+		}
+		switch {
+		case err == nil:
+			return res, nil
+		case ctx.Err() != nil:
+			return nil, ctx.Err()
+		case try == h2Tries || !errors.Is(err, errUnprocessed):
+			return nil, err
+		}
+	}
+}
+
+// send sends a request by any connection.
+//
+//go:noinline
+func (cs *h2Conns) send(ctx context.Context, target string) (*h2Stream, error) {
+	req := cs.client.request(ctx, http.MethodGet, target)
+	host, err := httpguts.PunycodeHostPort(cmp.Or(req.Host, req.URL.Host))
+	if err != nil {
+		return nil, err
+	}
+	c, err := cs.take(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s := &h2Stream{conn: c, window: aheadLimit, rest: -1}
+	s.changed.L = &c.mu
+	if err := c.send(s, req, host); err != nil {
+		return nil, err
+	}
+	s.stop = context.AfterFunc(ctx, func() { s.end(ctx.Err(), http2.ErrCodeCancel) })
+	return s, nil
+}
+
+// take returns a connection with a place for a request. If all are taken, it makes another connection.
+func (cs *h2Conns) take(ctx context.Context) (*h2Conn, error) {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	for ctx.Err() == nil {
+		for _, c := range cs.conns {
+			if c.reserve() {
+				return c, nil
+			}
+		}
+		d := cs.dialing
+		if d == nil {
+			var own context.Context
+			d = &h2Dial{done: make(chan struct{})}
+			own, d.cancel = context.WithCancel(context.Background())
+			cs.dialing = d
+			go cs.add(own, d)
+		}
+		d.waiting++
+		cs.mu.Unlock()
+		select {
+		case <-d.done:
+		case <-ctx.Done():
+		}
+		cs.mu.Lock()
+		d.waiting--
+		switch {
+		case ctx.Err() != nil:
+			if d.waiting == 0 && cs.dialing == d {
+				d.cancel()
+				cs.dialing = nil
+			}
+		case d.err != nil:
+			return nil, d.err
+		case d.conn.ends() != nil:
+			return nil, fmt.Errorf("%w: %w", errUnprocessed, d.conn.ends())
+		}
+	}
+	return nil, ctx.Err()
+}
+
+// add makes a connection. It keeps the connection if a request still waits for it.
+func (cs *h2Conns) add(ctx context.Context, d *h2Dial) {
+	defer d.cancel()
+	defer close(d.done)
+	d.conn, d.err = cs.dial(ctx)
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	switch {
+	case d.err != nil:
+	case d.waiting == 0:
+		_ = d.conn.conn.Close()
+	default:
+		cs.conns = append(cs.conns, d.conn)
+		go d.conn.serve()
+	}
+	if cs.dialing == d {
+		cs.dialing = nil
+	}
+}
+
+func (cs *h2Conns) remove(c *h2Conn) {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	cs.conns = slices.DeleteFunc(cs.conns, func(other *h2Conn) bool { return other == c })
+}
+
+// closeIdle closes the connections without requests. With all, the others close after their last request.
+func (cs *h2Conns) closeIdle(all bool) {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	for _, c := range cs.conns {
+		c.retire(0, all)
+	}
+}
+
+// ends returns why a connection takes no further requests, or nil.
+func (c *h2Conn) ends() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.closing
+}
+
+// reserve takes a place for a request, and says whether there was one.
+func (c *h2Conn) reserve() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closing != nil || c.open >= c.limit {
+		return false
+	}
+	c.open++
+	return true
+}
+
+// leave gives a place back. c.mu is held.
+func (c *h2Conn) leave() {
+	if c.open--; c.open > 0 {
+		return
+	}
+	if c.idle = time.Now(); c.closing != nil {
+		_ = c.conn.Close()
+	}
+}
+
+// send sends a request that has a place.
+func (c *h2Conn) send(s *h2Stream, req *http.Request, host string) error {
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	c.mu.Lock()
+	if c.closing != nil {
+		defer c.mu.Unlock()
+		c.leave()
+		return fmt.Errorf("%w: %w", errUnprocessed, c.closing)
+	}
+	s.id, c.streams[c.nextID] = c.nextID, s
+	if c.nextID += 2; c.nextID > h2LastID {
+		c.closing = errUsedUp
+	}
+	c.mu.Unlock()
+	c.block.Reset()
+	c.encode(":method", req.Method)
+	c.encode(":scheme", req.URL.Scheme)
+	c.encode(":authority", host)
+	c.encode(":path", strings.TrimPrefix(req.URL.RequestURI(), req.URL.Scheme+"://"+req.URL.Host))
+	if req.Header.Get("User-Agent") == "" {
+		c.encode("user-agent", "Go-http-client/2.0")
+	}
+	for name, values := range req.Header {
+		switch name {
+		case "Host", "Connection", "Proxy-Connection", "Keep-Alive", "Transfer-Encoding", "Upgrade", "Content-Length":
+			continue // they are none of HTTP/2
+		}
+		for _, value := range values {
+			c.encode(strings.ToLower(name), value)
+		}
+	}
+	return c.writeLocked(func(w *http2.Framer) error {
+		block := c.block.Bytes()
+		part := block[:min(len(block), h2Frame)]
+		err := w.WriteHeaders(http2.HeadersFrameParam{
+			StreamID: s.id, BlockFragment: part, EndStream: true, EndHeaders: len(part) == len(block),
+		})
+		for block = block[len(part):]; err == nil && len(block) > 0; block = block[len(part):] {
+			part = block[:min(len(block), h2Frame)]
+			err = w.WriteContinuation(s.id, len(part) == len(block), part)
+		}
+		return err
+	})
+}
+
+func (c *h2Conn) encode(name, value string) {
+	_ = c.encoder.WriteField(hpack.HeaderField{Name: name, Value: value}) // into a buffer
+}
+
+// h2Stream is one request, and the body of its answer.
+type h2Stream struct {
+	conn *h2Conn
+	id   uint32
+	// stop releases the context.
+	stop func() bool
+	// begun and early belong to the connection's goroutine: the header was there, and so many informational ones.
+	begun bool
+	early uint8
+
+	// conn.mu guards the rest. changed wakes the goroutine that waits.
+	changed sync.Cond
+	res     *http.Response
+	// data has arrived and is not read yet. window is how much may still arrive. owed was read since upstream last
+	// heard of it.
+	data         []byte
+	window, owed int
+	// rest is what is missing of the length that the header gave; -1 without one.
+	rest int64
+	// err is why nothing more arrives: io.EOF at the end of the answer.
+	err error
+}
+
+// answer waits for the header of the answer.
+func (s *h2Stream) answer() (*http.Response, error) {
+	s.conn.mu.Lock()
+	for s.res == nil && s.err == nil {
+		s.changed.Wait()
+	}
+	res, err := s.res, s.err
+	s.res = nil
+	s.conn.mu.Unlock()
+	if res == nil {
+		s.stop()
+		return nil, err
+	}
+	return res, nil
+}
+
+// wait waits until a Read returns at once. Silent streams wait here.
+func (s *h2Stream) wait() {
+	s.conn.mu.Lock()
+	defer s.conn.mu.Unlock()
+	for len(s.data) == 0 && s.err == nil {
+		s.changed.Wait()
+	}
+}
+
+// Read implements [io.Reader] for the body of the answer.
+func (s *h2Stream) Read(p []byte) (n int, err error) {
+	s.wait()
+	s.conn.mu.Lock()
+	if n = copy(p, s.data); len(s.data) == 0 {
+		err = s.err
+	}
+	if s.data = s.data[n:]; len(s.data) == 0 {
+		s.data = nil
+	}
+	back := s.credit(n)
+	s.conn.mu.Unlock()
+	s.widen(back)
+	return n, err
+}
+
+// Close implements [io.Closer] for the body of the answer.
+func (s *h2Stream) Close() error {
+	s.stop()
+	s.end(http.ErrBodyReadAfterClose, http2.ErrCodeCancel)
+	return nil
+}
+
+// end ends the stream from this side, unless it has ended. The connection has its place again when upstream hears it.
+func (s *h2Stream) end(reason error, code http2.ErrCode) {
+	s.conn.mu.Lock()
+	ended := s.err != nil
+	switch {
+	case !ended:
+		s.over(reason)
+	case len(s.data) > 0:
+		s.err = reason // what is dropped here must not pass for the end of the answer
+	}
+	s.data = nil
+	s.conn.mu.Unlock()
+	if ended {
+		return
+	}
+	_ = s.conn.write(func(w *http2.Framer) error { return w.WriteRSTStream(s.id, code) })
+	s.conn.mu.Lock()
+	s.conn.leave()
+	s.conn.mu.Unlock()
+}
+
+// over notes why nothing more arrives. Afterwards, leave gives the place back. conn.mu is held.
+func (s *h2Stream) over(reason error) {
+	s.err = reason
+	delete(s.conn.streams, s.id)
+	s.changed.Signal()
+}
+
+// begin notes the header of the answer. conn.mu is held.
+func (s *h2Stream) begin(status int, f *http2.MetaHeadersFrame) {
+	header := http.Header{}
+	for _, field := range f.RegularFields() {
+		header.Add(field.Name, field.Value)
+	}
+	if length, err := strconv.ParseUint(header.Get("Content-Length"), 10, 63); err == nil {
+		s.rest = int64(length)
+	} else if f.StreamEnded() {
+		s.rest = 0
+	}
+	s.begun = true
+	s.res = &http.Response{
+		StatusCode: status, Proto: "HTTP/2.0", ProtoMajor: 2, Header: header, ContentLength: s.rest, Body: s,
+	}
+	s.changed.Signal()
+}
+
+// take adds data of a size, with its padding, to the answer.
+func (s *h2Stream) take(f *http2.DataFrame, size int) error {
+	s.conn.mu.Lock()
+	back := 0
+	defer func() {
+		s.conn.mu.Unlock()
+		s.widen(back)
+	}()
+	data := f.Data()
+	switch {
+	case s.err != nil:
+		return nil
+	case !s.begun:
+		return http2.StreamError{StreamID: s.id, Code: http2.ErrCodeProtocol}
+	case size > s.window:
+		return http2.StreamError{StreamID: s.id, Code: http2.ErrCodeFlowControl}
+	case s.rest >= 0 && int64(len(data)) > s.rest:
+		return http2.StreamError{StreamID: s.id, Code: http2.ErrCodeProtocol}
+	}
+	if s.rest >= 0 {
+		s.rest -= int64(len(data))
+	}
+	s.window -= size
+	s.data = append(s.data, data...)
+	back = s.credit(size - len(data))
+	switch {
+	case !f.StreamEnded():
+		s.changed.Signal()
+		return nil
+	case s.rest > 0:
+		s.over(io.ErrUnexpectedEOF)
+	default:
+		s.over(io.EOF)
+	}
+	s.conn.leave()
+	return nil
+}
+
+// credit notes that bytes need no place any more. It returns by how much the window is to be widened now. conn.mu is
+// held.
+func (s *h2Stream) credit(n int) int {
+	if s.owed += n; s.owed < aheadLimit/2 || s.err != nil {
+		return 0
+	}
+	back := s.owed
+	s.window, s.owed = s.window+back, 0
+	return back
+}
+
+// widen tells upstream that it may send more.
+func (s *h2Stream) widen(by int) {
+	if by > 0 {
+		_ = s.conn.write(func(w *http2.Framer) error { return w.WriteWindowUpdate(s.id, uint32(by)) })
+	}
+}
