@@ -130,6 +130,8 @@ type action struct {
 	cursor  string
 	absence fsm.Absence
 	wait    time.Duration
+	// check is the time until a HEAD checks the live request, unless one is under way. 0 changes nothing.
+	check time.Duration
 	// active, for a slot or a live request, says that something has happened to the stream. Once a slot is granted, it
 	// says whether that was since the stream asked. For a slot, turn says that the stream needs a turn in the sweep if
 	// it gets no slot.
@@ -144,8 +146,6 @@ type action struct {
 
 	// interrupt: end the wait or the live request under way.
 	interrupt bool
-	// check is the time until a HEAD checks the live request, unless one is under way. 0 changes nothing.
-	check time.Duration
 	// run: start the goroutine.
 	run bool
 	// missed: upstream has missed an append.

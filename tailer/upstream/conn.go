@@ -181,8 +181,8 @@ type connBody struct {
 	in   *bufio.Reader
 	// stop releases the context, unless the context has ended.
 	stop func() bool
-	// ended is true if the body was read to its end.
-	ended bool
+	// ended is true if the body was read to its end, cut if its rest is of no use.
+	ended, cut bool
 }
 
 func (b *connBody) Read(p []byte) (int, error) {
@@ -197,7 +197,7 @@ func (b *connBody) Close() error {
 		return nil
 	}
 	switch goes := b.stop(); {
-	case !goes && !b.ended:
+	case (!goes || b.cut) && !b.ended:
 		b.by.reset()
 	case !goes || b.res.Close || !b.drained() || b.in.Buffered() > 0:
 		b.by.Close()
@@ -205,6 +205,13 @@ func (b *connBody) Close() error {
 	readers.Put(b.in)
 	b.in = nil
 	return nil
+}
+
+// cutOff has Close end an answer that goes on, at once.
+func cutOff(body io.Closer) {
+	if b, ok := body.(*connBody); ok {
+		b.cut = true
+	}
 }
 
 // drained reads the rest of the body and says whether it reached the end. A body that does not end in time or size

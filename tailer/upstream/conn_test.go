@@ -322,37 +322,46 @@ func (given) Addr() net.Addr { return &net.TCPAddr{} }
 // TestAnAnswerThatIsCutShortKeepsNoPort has an answer by SSE stopped from here, as that of a stream that is busy is:
 // the connection is reset, for one that is closed in order would keep its port for a minute.
 func TestAnAnswerThatIsCutShortKeepsNoPort(t *testing.T) {
-	ended := make(chan error, 1)
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = ln.Close() }()
-	go func() {
-		conn, err := ln.Accept()
-		if err != nil {
-			ended <- err
-			return
-		}
-		defer func() { _ = conn.Close() }()
-		if _, err = http.ReadRequest(bufio.NewReader(conn)); err == nil {
-			_, err = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n"+news)
-		}
-		if err == nil {
-			_, err = conn.Read(make([]byte, 1))
-		}
-		ended <- err
-	}()
-	c := New(Config{URL: &url.URL{Scheme: "http", Host: ln.Addr().String()}, TailMode: TailSSE})
-	defer c.Close()
-	conn := c.NewConn()
-	ctx, stop := context.WithCancel(t.Context())
-	defer stop()
-	_ = c.Live(ctx, &conn, "/a", "1", "", func(Event) error {
-		stop()
-		return ctx.Err()
-	})
-	if err := <-ended; !errors.Is(err, syscall.ECONNRESET) {
-		t.Errorf("the server saw %v, want a reset", err)
+	for name, newer := range map[string]bool{"by its context": false, "for a reader who came after the request": true} {
+		t.Run(name, func(t *testing.T) {
+			ended := make(chan error, 1)
+			ln, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = ln.Close() }()
+			c := New(Config{URL: &url.URL{Scheme: "http", Host: ln.Addr().String()}, TailMode: TailSSE})
+			defer c.Close()
+			go func() {
+				conn, err := ln.Accept()
+				if err != nil {
+					ended <- err
+					return
+				}
+				defer func() { _ = conn.Close() }()
+				if _, err = http.ReadRequest(bufio.NewReader(conn)); err == nil {
+					if newer {
+						c.recent.find("reader", "/a", "1")
+					}
+					_, err = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n"+news)
+				}
+				if err == nil {
+					_, err = conn.Read(make([]byte, 1))
+				}
+				ended <- err
+			}()
+			conn := c.NewConn()
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			_ = c.Live(ctx, &conn, "/a", "1", "", func(Event) error {
+				if !newer {
+					cancel()
+				}
+				return ctx.Err()
+			})
+			if err := <-ended; !errors.Is(err, syscall.ECONNRESET) {
+				t.Errorf("the server saw %v, want a reset", err)
+			}
+		})
 	}
 }

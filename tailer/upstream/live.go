@@ -60,41 +60,70 @@ type tailing struct {
 func (c *Client) Live(
 	ctx context.Context, conn *Conn, path string, from fsm.Offset, cursor string, take func(Event) error,
 ) error {
-	t := conn.tailing
-	bySSE := c.cfg.TailMode == TailSSE || c.chooses() && !t.polls && !c.live.isPolling() && !c.isRead(path)
-	if !bySSE {
-		t.bySSE.Store(false)
-		return c.Poll(ctx, conn, path, from, cursor, take)
+	if c.usesSSE(conn.tailing, path) {
+		r := &liveSSE{client: c, t: conn.tailing, path: path, from: from, began: time.Now(), take: take}
+		err := c.SSE(ctx, conn, path, from, cursor, r.heard)
+		if !r.refused(ctx, err) {
+			return err
+		}
 	}
-	t.bySSE.Store(true)
-	began, news := time.Now(), false
-	err := c.SSE(ctx, conn, path, from, cursor, func(e Event) error {
-		if !news && e.Offset.After(from) && c.chooses() {
+	return c.Poll(ctx, conn, path, from, cursor, take)
+}
+
+// usesSSE says whether the next request for a stream is by SSE.
+//
+//go:noinline
+func (c *Client) usesSSE(t *tailing, path string) bool {
+	bySSE := c.cfg.TailMode == TailSSE || c.chooses() && !t.polls && !c.live.isPolling() && !c.isRead(path)
+	t.bySSE.Store(bySSE)
+	return bySSE
+}
+
+// liveSSE is a live request by SSE.
+type liveSSE struct {
+	client *Client
+	t      *tailing
+	path   string
+	from   fsm.Offset
+	began  time.Time
+	// news is true once the answer has shown something new.
+	news bool
+	take func(Event) error
+}
+
+func (r *liveSSE) heard(e Event) error {
+	if c := r.client; e.Offset.After(r.from) {
+		if !r.news && c.chooses() {
 			c.live.succeeds(c.cfg.Logger)
 		}
-		news = news || e.Offset.After(from)
-		return take(e)
-	})
+		r.news = true
+	}
+	return r.take(e)
+}
+
+// refused notes how well the request went. It says whether the stream is to be polled at once.
+//
+//go:noinline
+func (r *liveSSE) refused(ctx context.Context, err error) bool {
+	c := r.client
 	switch {
 	case !c.chooses() || ctx.Err() != nil:
-		return err
 	case isRefusal(err):
-		t.polls = true
-		c.live.fails(c.cfg.Logger, path)
-		t.bySSE.Store(false)
-		return c.Poll(ctx, conn, path, from, cursor, take)
+		r.t.polls = true
+		c.live.fails(c.cfg.Logger, r.path)
+		r.t.bySSE.Store(false)
+		return true
 	case err != nil:
-		return err
-	case news || time.Since(began) >= c.atOnce:
-		t.idle = 0
+	case r.news || time.Since(r.began) >= c.atOnce:
+		r.t.idle = 0
 		c.live.succeeds(c.cfg.Logger)
 	default:
-		if t.idle++; t.idle >= idleMax {
-			t.polls = true
-			c.live.fails(c.cfg.Logger, path)
+		if r.t.idle++; r.t.idle >= idleMax {
+			r.t.polls = true
+			c.live.fails(c.cfg.Logger, r.path)
 		}
 	}
-	return nil
+	return false
 }
 
 // Watching returns how streams are watched: TailSSE or TailLongPoll. Single streams that SSE does not show are polled.

@@ -46,6 +46,14 @@ type Answer struct {
 	res   *http.Response
 }
 
+// question is what a read asks for. live is "long-poll", "sse" or empty for a catch-up read.
+type question struct {
+	kind         kind
+	path         string
+	from         fsm.Offset
+	live, cursor string
+}
+
 // Poll makes one long-poll and calls take with what the answer's headers say. It discards the body, unless it keeps the
 // body for ReadBatch.
 func (c *Client) Poll(
@@ -54,10 +62,15 @@ func (c *Client) Poll(
 	if asked, follows := c.recent.asks(path); follows {
 		return c.pollKept(ctx, conn, path, from, cursor, asked, take)
 	}
-	a, err := c.read(ctx, conn, kindTail, path, from, "long-poll", cursor)
+	a, err := c.read(ctx, conn, &question{kindTail, path, from, "long-poll", cursor})
 	if err != nil {
 		return err
 	}
+	return a.shows(take)
+}
+
+//go:noinline
+func (a *Answer) shows(take func(Event) error) error {
 	defer a.Body.Close()
 	return take(a.Event)
 }
@@ -71,7 +84,7 @@ func (c *Client) Registry(
 	if live {
 		mode = "long-poll"
 	}
-	return c.read(ctx, nil, kindRegistry, path, from, mode, cursor)
+	return c.read(ctx, nil, &question{kindRegistry, path, from, mode, cursor})
 }
 
 // ReadBeyond reads on from an offset until it is beyond a tail, or until nothing more comes. It returns the offset that
@@ -114,7 +127,7 @@ func (c *Client) readTail(ctx context.Context, path string) (fsm.Offset, error) 
 func (c *Client) readOnce(ctx context.Context, path string, from fsm.Offset) (Event, error) {
 	ctx, done := context.WithTimeout(ctx, c.cfg.HeadTimeout)
 	defer done()
-	a, err := c.read(ctx, nil, kindRead, path, from, "", "")
+	a, err := c.read(ctx, nil, &question{kind: kindRead, path: path, from: from})
 	if err != nil {
 		return Event{}, err
 	}
@@ -124,15 +137,18 @@ func (c *Client) readOnce(ctx context.Context, path string, from fsm.Offset) (Ev
 }
 
 // read sends a read and returns what the header of its answer says.
-func (c *Client) read(
-	ctx context.Context, conn *Conn, k kind, path string, from fsm.Offset, live, cursor string,
-) (*Answer, error) {
-	res, err := c.get(ctx, conn, k, path, from, live, cursor)
+func (c *Client) read(ctx context.Context, conn *Conn, q *question) (*Answer, error) {
+	res, err := c.get(ctx, conn, q)
 	if err != nil {
 		return nil, err
 	}
+	return c.readHeader(res)
+}
+
+//go:noinline
+func (c *Client) readHeader(res *http.Response) (a *Answer, err error) {
 	h := res.Header
-	a := &Answer{Body: res.Body, Empty: res.StatusCode != http.StatusOK, res: res}
+	a = &Answer{Body: res.Body, Empty: res.StatusCode != http.StatusOK, res: res}
 	if a.Offset, err = c.dialectOf(h).next(h.Get(HeaderNextOffset)); err != nil {
 		_ = res.Body.Close()
 		return nil, fmt.Errorf("GET: %w", err)
@@ -145,27 +161,18 @@ func (c *Client) read(
 	return a, nil
 }
 
-// get sends a read: by HTTP/2 or by conn, or, if conn is nil, by the transport that all share. live is "long-poll",
-// "sse" or empty for a catch-up read. The caller closes the body. The error is ErrGone, ErrNotKept or an AnswerError.
-// Or it says that the path is no stream's, or what ended the connection.
-func (c *Client) get(
-	ctx context.Context, conn *Conn, k kind, path string, from fsm.Offset, live, cursor string,
-) (res *http.Response, err error) {
-	query := url.Values{"offset": {from.Value()}}
-	if live != "" {
-		query.Set("live", live)
-	}
-	if cursor != "" {
-		query.Set("cursor", cursor)
-	}
-	target, err := c.target(path, query)
+// get sends a read: by HTTP/2 or by conn, or, if conn is nil, by the transport that all share. The caller closes the
+// body. The error is ErrGone, ErrNotKept or an AnswerError. Or it says that the path is no stream's, or what ended the
+// connection. A live request waits in this call: what needs more stack is in other functions.
+func (c *Client) get(ctx context.Context, conn *Conn, q *question) (res *http.Response, err error) {
+	target, err := c.targetOf(q)
 	if err != nil {
-		return nil, fmt.Errorf("GET: %w", err)
+		return nil, err
 	}
 	began := time.Now()
 	switch {
 	case conn == nil:
-		res, err = c.shared.Do(c.request(ctx, http.MethodGet, target))
+		res, err = c.ofShared(ctx, target)
 	case c.http2.Load():
 		if res, err = c.h2.do(ctx, target); !errors.Is(err, errNoHTTP2) {
 			break
@@ -174,8 +181,36 @@ func (c *Client) get(
 	default:
 		res, err = conn.do(ctx, http.MethodGet, target)
 	}
+	return c.answered(q, began, res, err)
+}
+
+//go:noinline
+func (c *Client) targetOf(q *question) (string, error) {
+	query := url.Values{"offset": {q.from.Value()}}
+	if q.live != "" {
+		query.Set("live", q.live)
+	}
+	if q.cursor != "" {
+		query.Set("cursor", q.cursor)
+	}
+	target, err := c.target(q.path, query)
 	if err != nil {
-		c.metrics.ended(k, began, 0, err)
+		return "", fmt.Errorf("GET: %w", err)
+	}
+	return target, nil
+}
+
+//go:noinline
+func (c *Client) ofShared(ctx context.Context, target string) (*http.Response, error) {
+	return c.shared.Do(c.request(ctx, http.MethodGet, target))
+}
+
+// answered counts an answer to a read. It returns the answer if it shows what was asked for.
+//
+//go:noinline
+func (c *Client) answered(q *question, began time.Time, res *http.Response, err error) (*http.Response, error) {
+	if err != nil {
+		c.metrics.ended(q.kind, began, 0, err)
 		return nil, fmt.Errorf("GET: %w", withoutURL(err))
 	}
 	status, d := res.StatusCode, c.dialectOf(res.Header)
@@ -183,13 +218,13 @@ func (c *Client) get(
 	case status == http.StatusOK || status == http.StatusNoContent:
 		c.shows()
 		_, invalid := d.next(res.Header.Get(HeaderNextOffset))
-		c.metrics.ended(k, began, status, invalid)
+		c.metrics.ended(q.kind, began, status, invalid)
 		return res, nil
 	case slices.Contains(d.notKept, status):
 		err = ErrNotKept
 		c.notKept.Log(c.cfg.Logger, time.Now()).Warn(
 			"the stream server does not keep an offset any more, or stops; reading goes on from what there is",
-			zap.String("stream", path), zap.String("offset", from.Value()))
+			zap.String("stream", q.path), zap.String("offset", q.from.Value()))
 	case slices.Contains(d.gone, status) && status == http.StatusGone:
 		err = errGoneThere
 	case slices.Contains(d.gone, status):
@@ -197,7 +232,7 @@ func (c *Client) get(
 	default:
 		err = AnswerError{Status: status}
 	}
-	c.metrics.ended(k, began, status, err)
+	c.metrics.ended(q.kind, began, status, err)
 	_ = res.Body.Close()
 	return nil, fmt.Errorf("GET: %w", err)
 }

@@ -120,10 +120,10 @@ func (c *Client) getKept(
 	ctx context.Context, path string, at fsm.Offset,
 ) (res *http.Response, from fsm.Offset, err error) {
 	from, _ = at.Split()
-	res, err = c.get(ctx, nil, kindPush, path, from, "", "")
+	res, err = c.get(ctx, nil, &question{kind: kindPush, path: path, from: from})
 	if errors.Is(err, ErrNotKept) && from != fsm.Start && c.known().number != nil {
 		from = fsm.Start
-		res, err = c.get(ctx, nil, kindPush, path, from, "", "")
+		res, err = c.get(ctx, nil, &question{kind: kindPush, path: path, from: from})
 	}
 	return res, from, err
 }

@@ -74,7 +74,7 @@ type recentAnswer struct {
 
 // add adds the data that an SSE event shows, if it can be kept: an array of JSON. Data of several lines cannot be kept,
 // because SSE does not say how the lines ended.
-func (a *recentAnswer) add(e frame) {
+func (a *recentAnswer) add(e *frame) {
 	n := len(e.data)
 	if e.incomplete || e.lines != 1 || len(a.body)+n > recentMax || n < 2 || e.data[0] != '[' || e.data[n-1] != ']' {
 		a.unfit, a.body = true, nil
@@ -248,7 +248,7 @@ func (c *Client) pollKept(
 ) error {
 	own, cancel := context.WithCancel(ctx)
 	defer cancel()
-	a, err := c.read(own, conn, kindTail, path, from, "long-poll", cursor)
+	a, err := c.read(own, conn, &question{kindTail, path, from, "long-poll", cursor})
 	if err != nil {
 		return err
 	}

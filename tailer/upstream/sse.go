@@ -1,7 +1,6 @@
 package upstream
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -9,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"mime"
+	"sync"
 
 	"reveille/fsm"
 )
@@ -21,7 +21,7 @@ const (
 	// fieldLimit.
 	eventLimit = recentMax
 	fieldLimit = 64
-	// frameBuffer is small, in bytes, because each watched stream has one.
+	// frameBuffer is small, in bytes, because each stream that is watched over HTTP/1.1 has one.
 	frameBuffer = 256
 	// lineKept is the largest buffer, in bytes, that a connection keeps during the wait for the next line.
 	lineKept = 1 << 10
@@ -38,49 +38,80 @@ var errNoSSE = AnswerError{What: "its content type is not text/event-stream"}
 func (c *Client) SSE(
 	ctx context.Context, conn *Conn, path string, from fsm.Offset, cursor string, take func(Event) error,
 ) error {
-	asked, follows := c.recent.asks(path)
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	res, err := c.get(ctx, conn, kindTail, path, from, "sse", cursor)
+	a, err := c.openSSE(ctx, conn, path, from, cursor, take)
 	if err != nil {
 		return err
 	}
-	defer res.Body.Close()
+	defer a.body.Close()
+	for more := true; more; {
+		err = a.next() // it waits here: what needs more stack is in other functions
+		more, err = a.show(err)
+	}
+	return err
+}
+
+// sseAnswer is an answer by SSE that is being read.
+type sseAnswer struct {
+	frames
+	client *Client
+	body   io.ReadCloser
+	path   string
+	take   func(Event) error
+	// shown is what is kept since the last control event that led on, and heard is true after the first one.
+	shown recentAnswer
+	heard bool
+}
+
+//go:noinline
+func (c *Client) openSSE(
+	ctx context.Context, conn *Conn, path string, from fsm.Offset, cursor string, take func(Event) error,
+) (*sseAnswer, error) {
+	asked, follows := c.recent.asks(path)
+	res, err := c.get(ctx, conn, &question{kindTail, path, from, "sse", cursor})
+	if err != nil {
+		return nil, err
+	}
 	if kind, _, _ := mime.ParseMediaType(res.Header.Get("Content-Type")); kind != "text/event-stream" {
-		return fmt.Errorf("GET: %w", errNoSSE)
+		_ = res.Body.Close()
+		return nil, fmt.Errorf("GET: %w", errNoSSE)
 	}
-	frames := newFrames(res.Body)
-	frames.keepsData = follows && res.Header.Get(headerDataEncoding) == ""
-	shown := recentAnswer{asked: asked, from: from}
-	for heard := false; ; {
-		event, err := frames.next()
-		switch wrong := (AnswerError{}); {
-		case errors.Is(err, io.EOF), err != nil && heard && !errors.As(err, &wrong):
-			return nil
-		case err != nil:
-			return fmt.Errorf("GET: %w", err)
-		case event.name == dataEvent:
-			shown.add(event)
-			continue
-		}
-		e, err := c.readControl(event.data)
-		if err != nil {
-			return fmt.Errorf("GET: %w", err)
-		}
-		heard, e.Goes = true, !e.Closed
-		if e.Offset.After(shown.from) {
-			c.keepShown(path, shown, e.Offset)
-			shown = recentAnswer{asked: asked, from: e.Offset}
-			e.Goes = e.Goes && !c.recent.isForNewer(path, asked)
-		}
-		if err := take(e); err != nil {
-			return err
-		}
-		if !e.Goes && !e.Closed {
-			cancel()
-			return nil
-		}
+	a := &sseAnswer{client: c, frames: newFrames(res.Body), body: res.Body, path: path, take: take}
+	a.keepsData = follows && res.Header.Get(headerDataEncoding) == ""
+	a.shown = recentAnswer{asked: asked, from: from}
+	return a, nil
+}
+
+// show passes on what the latest event shows. It says whether the answer goes on. err is that of next.
+//
+//go:noinline
+func (a *sseAnswer) show(err error) (more bool, _ error) {
+	switch wrong := (AnswerError{}); {
+	case errors.Is(err, io.EOF), err != nil && a.heard && !errors.As(err, &wrong):
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("GET: %w", err)
+	case a.event.name == dataEvent:
+		a.shown.add(&a.event)
+		return true, nil
 	}
+	e, err := a.client.readControl(a.event.data)
+	if err != nil {
+		return false, fmt.Errorf("GET: %w", err)
+	}
+	a.heard, e.Goes = true, !e.Closed
+	if e.Offset.After(a.shown.from) {
+		a.client.keepShown(a.path, a.shown, e.Offset)
+		a.shown = recentAnswer{asked: a.shown.asked, from: e.Offset}
+		e.Goes = e.Goes && !a.client.recent.isForNewer(a.path, a.shown.asked)
+	}
+	if err := a.take(e); err != nil {
+		return false, err
+	}
+	if !e.Goes && !e.Closed {
+		cutOff(a.body)
+		return false, nil
+	}
+	return true, nil
 }
 
 // readControl reads the data of a control event (protocol, SSE).
@@ -107,16 +138,26 @@ func (c *Client) readControl(data []byte) (Event, error) {
 // events "control", and of "data" if keepsData is set. Ids, and the server's time until the next request, are for
 // browsers. The offset says where the watch goes on, and its machine says when.
 type frames struct {
-	in        *bufio.Reader
+	in io.Reader
+	// buffer holds unread. It is nil during the wait for more, if the input can wait without it (waiter).
+	buffer    *[frameBuffer]byte
+	unread    []byte
 	keepsData bool
-	// begun is true once a byte order mark was passed over, if there is one.
+	// begun is true after the first line, which may begin with a byte order mark.
 	begun bool
 	// skipLF is true after a CR. An LF that follows belongs to it.
 	skipLF bool
 	line   []byte
+	// event is the latest one.
+	event frame
 }
 
-func newFrames(r io.Reader) *frames { return &frames{in: bufio.NewReaderSize(r, frameBuffer)} }
+// waiter is an input that can wait until a Read returns at once.
+type waiter interface{ wait() }
+
+var frameBuffers = sync.Pool{New: func() any { return new([frameBuffer]byte) }}
+
+func newFrames(r io.Reader) frames { return frames{in: r} }
 
 // frame is an event that is being read.
 type frame struct {
@@ -127,27 +168,25 @@ type frame struct {
 	incomplete bool
 }
 
-// next returns the next control event that has data, or, if keepsData is set, the next data event. If the input ends
+// next reads the next control event that has data, or, if keepsData is set, the next data event. If the input ends
 // within an event, that event was never sent: io.EOF.
-func (f *frames) next() (frame, error) {
-	var e frame
-	for {
-		long, err := f.readLine(f.limit(&e))
+func (f *frames) next() error {
+	e := &f.event
+	for *e = (frame{}); ; {
+		long, err := f.readLine(f.limit(e))
 		switch {
 		case err != nil:
-			return frame{}, err
+			return err
 		case len(f.line) > 0:
-			e.take(f.line, long, f.limit(&e))
+			e.take(f.line, long, f.limit(e))
 			continue
-		case e.name == dataEvent && f.keepsData:
-			return e.whole(), nil
-		case e.name != controlEvent:
-		case e.incomplete:
-			return frame{}, AnswerError{What: "a control event is too long"}
-		case len(e.data) > 0:
-			return e.whole(), nil
+		case e.name == dataEvent && f.keepsData, e.name == controlEvent && !e.incomplete && len(e.data) > 0:
+			e.data = e.data[:max(len(e.data)-1, 0)] // without its last line end
+			return nil
+		case e.name == controlEvent && e.incomplete:
+			return AnswerError{What: "a control event is too long"}
 		}
-		e = frame{}
+		*e = frame{}
 	}
 }
 
@@ -157,12 +196,6 @@ func (f *frames) limit(e *frame) int {
 		return eventLimit
 	}
 	return fieldLimit
-}
-
-// whole returns the event without its last line end.
-func (e *frame) whole() frame {
-	e.data = e.data[:max(len(e.data)-1, 0)]
-	return *e
 }
 
 // take adds a line to the event. long says that the line is cut.
@@ -186,26 +219,25 @@ func (e *frame) take(line []byte, long bool, limit int) {
 // readLine puts the next line, at most limit bytes of it, into f.line; long says that there was more. Lines end with
 // LF, CR or both.
 func (f *frames) readLine(limit int) (long bool, err error) {
-	if !f.begun {
-		f.begun = true
-		if mark, err := f.in.Peek(len(byteOrderMark)); err == nil && string(mark) == byteOrderMark {
-			_, _ = f.in.Discard(len(byteOrderMark))
-		}
-	}
 	if f.line = f.line[:0]; cap(f.line) > lineKept {
 		f.line = nil
 	}
 	for {
-		b, err := f.in.ReadByte()
-		if err != nil {
-			return false, err
+		if len(f.unread) == 0 {
+			if err := f.fill(); err != nil {
+				return false, err
+			}
 		}
+		b := f.unread[0]
+		f.unread = f.unread[1:]
 		switch {
 		case b == '\n' && f.skipLF:
 			f.skipLF = false
 			continue
 		case b == '\n' || b == '\r':
-			f.skipLF = b == '\r'
+			if f.skipLF = b == '\r'; !f.begun {
+				f.begun, f.line = true, bytes.TrimPrefix(f.line, []byte(byteOrderMark))
+			}
 			return long, nil
 		}
 		f.skipLF = false
@@ -215,4 +247,35 @@ func (f *frames) readLine(limit int) (long bool, err error) {
 			long = true
 		}
 	}
+}
+
+// fill waits for more.
+func (f *frames) fill() (err error) {
+	if w, ok := f.in.(waiter); ok {
+		f.release()
+		if len(f.line) == 0 {
+			f.line = nil
+		}
+		w.wait()
+	}
+	if f.buffer == nil {
+		f.buffer = frameBuffers.Get().(*[frameBuffer]byte)
+	}
+	n := 0
+	for n == 0 && err == nil {
+		n, err = f.in.Read(f.buffer[:])
+	}
+	if f.unread = f.buffer[:n]; n > 0 {
+		return nil // an error comes again
+	}
+	f.release()
+	return err
+}
+
+// release gives the buffer back.
+func (f *frames) release() {
+	if f.buffer != nil {
+		frameBuffers.Put(f.buffer)
+	}
+	f.buffer, f.unread = nil, nil
 }

@@ -112,16 +112,17 @@ func TestOnlyControlEventsAreKept(t *testing.T) {
 		for how, wrap := range map[string]func(io.Reader) io.Reader{
 			"at once":      func(r io.Reader) io.Reader { return r },
 			"byte by byte": iotest.OneByteReader,
+			"with waits":   func(r io.Reader) io.Reader { return patient{iotest.HalfReader(r)} },
 		} {
 			t.Run(name+", "+how, func(t *testing.T) {
 				f := newFrames(wrap(strings.NewReader(c.in)))
 				for _, want := range c.want {
-					if got, err := f.next(); err != nil || string(got.data) != want {
-						t.Fatalf("got %q, %v, want %q", got.data, err, want)
+					if err := f.next(); err != nil || string(f.event.data) != want {
+						t.Fatalf("got %q, %v, want %q", f.event.data, err, want)
 					}
 				}
-				if got, err := f.next(); !errors.Is(err, c.err) {
-					t.Errorf("got %q, %v, want %v", got.data, err, c.err)
+				if err := f.next(); !errors.Is(err, c.err) {
+					t.Errorf("got %q, %v, want %v", f.event.data, err, c.err)
 				}
 				if _, err := f.readLine(fieldLimit); cap(f.line) > lineKept {
 					t.Errorf("%d bytes were kept, %v", cap(f.line), err)
@@ -130,3 +131,8 @@ func TestOnlyControlEventsAreKept(t *testing.T) {
 		}
 	}
 }
+
+// patient is an input that can wait without a buffer.
+type patient struct{ io.Reader }
+
+func (patient) wait() {}
