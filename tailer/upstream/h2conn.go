@@ -374,8 +374,7 @@ func (c *h2Conn) header(f *http2.MetaHeadersFrame) error {
 		s.begin(status, f)
 	}
 	if f.StreamEnded() {
-		s.over(io.EOF)
-		c.leave()
+		s.ended()
 	}
 	return nil
 }

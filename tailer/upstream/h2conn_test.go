@@ -92,6 +92,14 @@ func TestAnswersOverHTTP2(t *testing.T) {
 			p.header(id, false, ":status", "200", "content-length", "6")
 			_ = p.WriteData(id, true, []byte("hello"))
 		}, body: "hello", err: "unexpected EOF", code: noCode},
+		"shorter than it says, with trailers": {answer: func(p *h2Peer, id uint32) {
+			p.header(id, false, ":status", "200", "content-length", "8")
+			_ = p.WriteData(id, false, []byte("hel"))
+			p.header(id, true, "x", "y")
+		}, body: "hel", err: "unexpected EOF", code: noCode},
+		"nothing of what it says": {answer: func(p *h2Peer, id uint32) {
+			p.header(id, true, ":status", "200", "content-length", "8")
+		}, err: "unexpected EOF", code: noCode},
 		"longer than it says": {answer: func(p *h2Peer, id uint32) {
 			p.header(id, false, ":status", "200", "content-length", "4")
 			_ = p.WriteData(id, true, []byte("hello"))
@@ -550,7 +558,7 @@ func TestACancelledAnswerIsNotTakenForAWholeOne(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := res.Body.(*h2Stream)
-	for s.ended() == nil {
+	for s.reason() == nil {
 		time.Sleep(time.Millisecond)
 	}
 	s.end(context.Canceled, http2.ErrCodeCancel) // as the end of the context does
@@ -560,8 +568,8 @@ func TestACancelledAnswerIsNotTakenForAWholeOne(t *testing.T) {
 	_ = res.Body.Close()
 }
 
-// ended returns why nothing more arrives.
-func (s *h2Stream) ended() error {
+// reason returns why nothing more arrives.
+func (s *h2Stream) reason() error {
 	s.conn.mu.Lock()
 	defer s.conn.mu.Unlock()
 	return s.err

@@ -378,17 +378,21 @@ func (s *h2Stream) take(f *http2.DataFrame, size int) error {
 	s.window -= size
 	s.data = append(s.data, data...)
 	back = s.credit(size - len(data))
-	switch {
-	case !f.StreamEnded():
-		s.changed.Signal()
-		return nil
-	case s.rest > 0:
-		s.over(io.ErrUnexpectedEOF)
-	default:
-		s.over(io.EOF)
+	if f.StreamEnded() {
+		s.ended()
 	}
-	s.conn.leave()
+	s.changed.Signal()
 	return nil
+}
+
+// ended notes that upstream has ended the answer. conn.mu is held.
+func (s *h2Stream) ended() {
+	reason := io.EOF
+	if s.rest > 0 {
+		reason = io.ErrUnexpectedEOF
+	}
+	s.over(reason)
+	s.conn.leave()
 }
 
 // credit notes that bytes need no place any more. It returns by how much the window is to be widened now. conn.mu is
