@@ -121,7 +121,7 @@ func New(cfg Config) *Client {
 	c.dialect.Store(dialects[cfg.Dialect])
 	c.fixed = c.dialect.Load() != nil
 	c.heads.HTTPClient = c.shared
-	c.h2.client = c
+	c.h2 = h2Conns{client: c, dialing: make(chan struct{}, 1), freed: make(chan struct{}, 1)}
 	if c.conns.client = c; cfg.URL.Scheme == "http" && !cfg.H2C {
 		c.heads.HTTPClient = &http.Client{Transport: &c.conns, CheckRedirect: noRedirects}
 	}

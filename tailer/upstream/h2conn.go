@@ -71,7 +71,7 @@ type h2Conn struct {
 	closing error
 }
 
-// dial makes a connection and exchanges the settings with upstream.
+// dial makes a connection with a place for the request that needs it, and exchanges the settings with upstream.
 func (cs *h2Conns) dial(ctx context.Context) (*h2Conn, error) {
 	conn, err := cs.client.connect(ctx, http2.NextProtoTLS, "http/1.1")
 	if err != nil {
@@ -79,7 +79,7 @@ func (cs *h2Conns) dial(ctx context.Context) (*h2Conn, error) {
 	}
 	c := &h2Conn{
 		set: cs, conn: conn, in: bufio.NewReader(conn),
-		streams: map[uint32]*h2Stream{}, nextID: 1, limit: h2Streams, idle: time.Now(),
+		streams: map[uint32]*h2Stream{}, nextID: 1, open: 1, limit: h2Streams,
 	}
 	c.encoder = hpack.NewEncoder(&c.block)
 	c.framer = http2.NewFramer(conn, c.in)
@@ -283,6 +283,7 @@ func (c *h2Conn) adopt(f *http2.SettingsFrame) error {
 				c.mu.Lock()
 				c.limit = int(min(s.Val, h2Streams))
 				c.mu.Unlock()
+				c.set.wake()
 			case http2.SettingHeaderTableSize:
 				c.encoder.SetMaxDynamicTableSize(min(s.Val, h2Table))
 			default: // the others are about bodies of requests, or about what is not used

@@ -25,21 +25,11 @@ const h2Tries = 3
 // headers, for each request. Here, the goroutine that asks waits for the answer itself, with a small h2Stream.
 type h2Conns struct {
 	client *Client
+	// dialing is full while a request makes a connection. freed is full if there may be a place for one that waits.
+	dialing, freed chan struct{}
 
 	mu    sync.Mutex
 	conns []*h2Conn
-	// dialing is the connection that is being made, or nil.
-	dialing *h2Dial
-}
-
-// h2Dial is a connection that is being made for those who wait for it.
-type h2Dial struct {
-	waiting int
-	cancel  context.CancelFunc
-	// done is closed when conn or err are set.
-	done chan struct{}
-	conn *h2Conn
-	err  error
 }
 
 // do sends a GET for a target and returns the answer. The end of the context ends what is under way.
@@ -82,65 +72,64 @@ func (cs *h2Conns) send(ctx context.Context, target string) (*h2Stream, error) {
 	return s, nil
 }
 
-// take returns a connection with a place for a request. If all are taken, it makes another connection.
+// take returns a connection with a place for a request. If all are taken, a request waits for one, or for its turn to
+// make a connection. It fails only by an attempt of its own.
 func (cs *h2Conns) take(ctx context.Context) (*h2Conn, error) {
-	cs.mu.Lock()
-	defer cs.mu.Unlock()
-	for ctx.Err() == nil {
-		for _, c := range cs.conns {
-			if c.reserve() {
-				return c, nil
-			}
+	for {
+		if c := cs.place(); c != nil {
+			return c, nil
 		}
-		d := cs.dialing
-		if d == nil {
-			var own context.Context
-			d = &h2Dial{done: make(chan struct{})}
-			own, d.cancel = context.WithCancel(context.Background())
-			cs.dialing = d
-			go cs.add(own, d)
-		}
-		d.waiting++
-		cs.mu.Unlock()
 		select {
-		case <-d.done:
 		case <-ctx.Done():
-		}
-		cs.mu.Lock()
-		d.waiting--
-		switch {
-		case ctx.Err() != nil:
-			if d.waiting == 0 && cs.dialing == d {
-				d.cancel()
-				cs.dialing = nil
-			}
-		case d.err != nil:
-			return nil, d.err
-		case d.conn.ends() != nil:
-			return nil, fmt.Errorf("%w: %w", errUnprocessed, d.conn.ends())
+			return nil, ctx.Err()
+		case <-cs.freed:
+		case cs.dialing <- struct{}{}:
+			c, err := cs.add(ctx)
+			<-cs.dialing
+			return c, err
 		}
 	}
-	return nil, ctx.Err()
 }
 
-// add makes a connection. It keeps the connection if a request still waits for it.
-func (cs *h2Conns) add(ctx context.Context, d *h2Dial) {
-	defer d.cancel()
-	defer close(d.done)
-	d.conn, d.err = cs.dial(ctx)
+// place takes a place by a connection that there is. It returns nil if all are taken.
+func (cs *h2Conns) place() *h2Conn {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
-	switch {
-	case d.err != nil:
-	case d.waiting == 0:
-		_ = d.conn.conn.Close()
+	for _, c := range cs.conns {
+		if c.reserve() {
+			cs.wake() // where one was free there may be more
+			return c
+		}
+	}
+	return nil
+}
+
+// wake has a request that waits look for a place.
+func (cs *h2Conns) wake() {
+	select {
+	case cs.freed <- struct{}{}:
 	default:
-		cs.conns = append(cs.conns, d.conn)
-		go d.conn.serve()
 	}
-	if cs.dialing == d {
-		cs.dialing = nil
+}
+
+// add makes a connection with a place for a request, unless there is a place by now.
+func (cs *h2Conns) add(ctx context.Context) (*h2Conn, error) {
+	if c := cs.place(); c != nil {
+		return c, nil
 	}
+	c, err := cs.dial(ctx)
+	if err != nil {
+		if c = cs.place(); c != nil {
+			return c, nil
+		}
+		return nil, err
+	}
+	cs.mu.Lock()
+	cs.conns = append(cs.conns, c)
+	cs.mu.Unlock()
+	go c.serve()
+	cs.wake()
+	return c, nil
 }
 
 func (cs *h2Conns) remove(c *h2Conn) {
@@ -178,6 +167,7 @@ func (c *h2Conn) reserve() bool {
 
 // leave gives a place back. c.mu is held.
 func (c *h2Conn) leave() {
+	c.set.wake()
 	if c.open--; c.open > 0 {
 		return
 	}

@@ -196,8 +196,11 @@ func h2Piped(t *testing.T, serve func(net.Conn)) *Client {
 }
 
 // serveH2 serves connections as net/http does.
-func serveH2(h http.HandlerFunc) func(net.Conn) {
+func serveH2(h http.HandlerFunc, change ...func(*http.Server)) func(net.Conn) {
 	srv := &http.Server{Handler: h, Protocols: new(http.Protocols)}
+	for _, f := range change {
+		f(srv)
+	}
 	srv.Protocols.SetUnencryptedHTTP2(true)
 	return func(conn net.Conn) { _ = srv.Serve(given(one(conn))) }
 }
@@ -364,57 +367,6 @@ func TestAnUpstreamChoosesTheProtocolOfItsConnections(t *testing.T) {
 			}
 		})
 	}
-}
-
-// TestRequestsOverHTTP2WaitForOneConnection holds that they share the attempt, that it ends with the last of them, and
-// that it fails for all.
-func TestRequestsOverHTTP2WaitForOneConnection(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var dials atomic.Int32
-		broken := errors.New("no way")
-		client := New(Config{
-			URL: &url.URL{Scheme: "http", Host: "streams"}, H2C: true,
-			Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
-				dials.Add(1)
-				select {
-				case <-ctx.Done():
-					return nil, ctx.Err()
-				case <-time.After(time.Second):
-					return nil, broken
-				}
-			},
-		})
-		begin := func(ctx context.Context) <-chan error {
-			ended := make(chan error, 1)
-			go func() {
-				_, err := client.h2.do(ctx, "/a")
-				ended <- err
-			}()
-			synctest.Wait()
-			return ended
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		first, second := begin(ctx), begin(t.Context())
-		cancel()
-		if err := <-first; !errors.Is(err, context.Canceled) {
-			t.Errorf("the one that was cancelled: %v", err)
-		}
-		if err := <-second; !errors.Is(err, broken) || dials.Load() != 1 {
-			t.Errorf("the other one: %v, by %d attempts", err, dials.Load())
-		}
-		ctx, cancel = context.WithCancel(t.Context())
-		began, alone := time.Now(), begin(ctx)
-		cancel()
-		if err := <-alone; !errors.Is(err, context.Canceled) {
-			t.Errorf("the one that was alone: %v", err)
-		}
-		if synctest.Wait(); time.Since(began) > 0 || client.h2.dialing != nil {
-			t.Error("the attempt goes on although nobody waits for it")
-		}
-		if err := <-begin(t.Context()); !errors.Is(err, broken) || dials.Load() != 3 {
-			t.Errorf("the next one: %v, by %d attempts", err, dials.Load())
-		}
-	})
 }
 
 // TestAnIdleConnectionOfHTTP2IsClosed holds that it is closed after a while, and with the client.
