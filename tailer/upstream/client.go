@@ -77,7 +77,8 @@ type Client struct {
 	live     liveMode
 	// atOnce is idleTime, and passTime is the constant of that name. Tests change them.
 	atOnce, passTime time.Duration
-	// http2 is true while upstream answers over HTTP/2. Then live requests share connections, too (h2).
+	// http2 is true while upstream answers over HTTP/2, or has a connection that does. Then live requests share
+	// connections, too (h2).
 	http2 atomic.Bool
 
 	// dialect is the fixed dialect, or what upstream has shown; nil before that.
@@ -220,7 +221,7 @@ func (c *Client) ask(ctx context.Context, k kind, path string, judge func(*http.
 	}
 	_ = res.Body.Close()
 	status = res.StatusCode
-	c.http2.Store(res.ProtoMajor == 2)
+	c.http2.Store(res.ProtoMajor == 2 || c.h2.lives())
 	return judge(res)
 }
 

@@ -102,7 +102,6 @@ func (cs *h2Conns) dial(ctx context.Context) (*h2Conn, error) {
 // greet sends the settings and waits for those of upstream. They say how many requests it takes at a time.
 func (c *h2Conn) greet() error {
 	if secure, ok := c.conn.(*tls.Conn); ok && secure.ConnectionState().NegotiatedProtocol != http2.NextProtoTLS {
-		c.set.client.http2.Store(false)
 		return errNoHTTP2
 	}
 	var out bytes.Buffer

@@ -112,12 +112,25 @@ func (cs *h2Conns) wake() {
 	}
 }
 
+// lives says whether a connection takes further requests, once it has a place.
+func (cs *h2Conns) lives() bool {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	return slices.ContainsFunc(cs.conns, func(c *h2Conn) bool { return c.ends() == nil })
+}
+
 // add makes a connection with a place for a request, unless there is a place by now.
 func (cs *h2Conns) add(ctx context.Context) (*h2Conn, error) {
 	if c := cs.place(); c != nil {
 		return c, nil
 	}
+	if !cs.client.http2.Load() {
+		return nil, errNoHTTP2 // another request has found out
+	}
 	c, err := cs.dial(ctx)
+	if errors.Is(err, errNoHTTP2) {
+		cs.client.http2.Store(cs.lives())
+	}
 	if err != nil {
 		if c = cs.place(); c != nil {
 			return c, nil

@@ -369,6 +369,83 @@ func TestAnUpstreamChoosesTheProtocolOfItsConnections(t *testing.T) {
 	}
 }
 
+// TestAnUpstreamOfSeveralProtocols holds that a connection over HTTP/1.1 is for one request if another one speaks HTTP/2,
+// and that all requests learn of it if none does.
+func TestAnUpstreamOfSeveralProtocols(t *testing.T) {
+	var older atomic.Bool
+	var handshakes atomic.Int32
+	asked := make(chan string, 1)
+	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set(HeaderNextOffset, "2")
+		w.WriteHeader(http.StatusOK)
+		if _ = http.NewResponseController(w).Flush(); r.Method == http.MethodGet {
+			asked <- r.Proto
+			<-r.Context().Done()
+		}
+	}))
+	srv.EnableHTTP2 = true
+	srv.Config.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: 1}
+	srv.TLS = &tls.Config{}
+	srv.TLS.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
+		handshakes.Add(1)
+		cfg := srv.TLS.Clone()
+		if cfg.GetConfigForClient = nil; older.Load() {
+			cfg.NextProtos = []string{"http/1.1"}
+		}
+		return cfg, nil
+	}
+	srv.StartTLS()
+	defer srv.Close()
+	root, err := url.Parse(srv.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := New(Config{
+		URL: root, TLS: srv.Client().Transport.(*http.Transport).TLSClientConfig.Clone(), HeadTimeout: time.Minute,
+	})
+	defer client.Close()
+	client.http2.Store(true)
+	// begin asks, and returns what ends the answer.
+	begin := func(want string) (end func()) {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		conn := client.NewConn()
+		a, err := client.read(ctx, &conn, &question{kind: kindTail, path: "/a", from: "1", live: "long-poll"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if proto := <-asked; proto != want {
+			t.Errorf("by %s, want %s", proto, want)
+		}
+		return func() {
+			cutOff(a.Body)
+			_ = a.Body.Close()
+			conn.Close()
+			cancel()
+		}
+	}
+	end := begin("HTTP/2.0")
+	older.Store(true)
+	if begin("HTTP/1.1")(); !client.http2.Load() {
+		t.Error("HTTP/2 is over although it works")
+	}
+	if _, err := client.HeadAnew(t.Context(), "/a"); err != nil || !client.http2.Load() {
+		t.Errorf("after a HEAD (%v), HTTP/2 is over although it works", err)
+	}
+	end()
+	begin("HTTP/2.0")() // by the connection that there is
+	client.h2.closeIdle(true)
+	begin("HTTP/1.1")()
+	before := handshakes.Load()
+	if begin("HTTP/1.1")(); handshakes.Load() != before+1 || client.http2.Load() {
+		t.Errorf("%d more handshakes for one request", handshakes.Load()-before)
+	}
+	before = handshakes.Load()
+	if _, err := client.h2.do(t.Context(), "/a"); !errors.Is(err, errNoHTTP2) || handshakes.Load() != before {
+		t.Errorf("one that has waited: %v", err)
+	}
+}
+
 // TestAnIdleConnectionOfHTTP2IsClosed holds that it is closed after a while, and with the client.
 func TestAnIdleConnectionOfHTTP2IsClosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
