@@ -18,8 +18,8 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// h2Tries is how often a request is sent that upstream does not process.
-const h2Tries = 3
+// h2Pauses are the pauses before a request that upstream did not process is sent again.
+var h2Pauses = []time.Duration{0, 100 * time.Millisecond, time.Second}
 
 // h2Conns are the HTTP/2 connections for live requests. http2.Transport keeps a goroutine, and the request with all its
 // headers, for each request. Here, the goroutine that asks waits for the answer itself, with a small h2Stream.
@@ -34,7 +34,7 @@ type h2Conns struct {
 
 // do sends a GET for a target and returns the answer. The end of the context ends what is under way.
 func (cs *h2Conns) do(ctx context.Context, target string) (res *http.Response, err error) {
-	for try := 1; ; try++ {
+	for try := 0; ; try++ {
 		var s *h2Stream
 		if s, err = cs.send(ctx, target); err == nil {
 			res, err = s.answer()
@@ -44,8 +44,10 @@ func (cs *h2Conns) do(ctx context.Context, target string) (res *http.Response, e
 			return res, nil
 		case ctx.Err() != nil:
 			return nil, ctx.Err()
-		case try == h2Tries || !errors.Is(err, errUnprocessed):
+		case try == len(h2Pauses) || !errors.Is(err, errUnprocessed):
 			return nil, err
+		case !Sleep(ctx, Jitter(h2Pauses[try])):
+			return nil, ctx.Err()
 		}
 	}
 }

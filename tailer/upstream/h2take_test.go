@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -37,6 +38,22 @@ func h2Dialled(
 		},
 	})
 	return client, func() int { return int(n.Load()) }
+}
+
+// h2Playing plays the server's side of a connection that begins with these settings, from its first request on. The
+// client writes first, and a pipe has no buffer.
+func h2Playing(
+	t *testing.T, conn net.Conn, play func(p *h2Peer, id uint32), settings ...http2.Setting,
+) {
+	p := newH2Peer(t, conn)
+	if p == nil {
+		return
+	}
+	var greets sync.WaitGroup
+	greets.Go(func() { _ = p.WriteSettings(settings...) })
+	id := p.asked()
+	greets.Wait()
+	play(p, id)
 }
 
 // h2Asked is a request that has begun. It closes end, or sends why it failed.
@@ -158,19 +175,14 @@ func TestALimitOfHTTP2ThatRisesWakesRequests(t *testing.T) {
 			if dials.Add(1); dials.Load() > 1 {
 				return // it does not begin
 			}
-			p := newH2Peer(t, conn)
-			one := http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: 1}
-			var greets sync.WaitGroup
-			greets.Go(func() { _ = p.WriteSettings(one) }) // the client writes first, and a pipe has no buffer
-			id := p.asked()
-			greets.Wait()
-			p.header(id, false, ":status", "200")
-			<-rises
-			one.Val += 2
-			_ = p.WriteSettings(one)
-			for id := p.asked(); id != 0; id = p.asked() {
+			h2Playing(t, conn, func(p *h2Peer, id uint32) {
 				p.header(id, false, ":status", "200")
-			}
+				<-rises
+				_ = p.WriteSettings(http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: 3})
+				for id := p.asked(); id != 0; id = p.asked() {
+					p.header(id, false, ":status", "200")
+				}
+			}, http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: 1})
 		})
 		first, dialling := h2Ask(t, client), h2Ask(t, client)
 		waiting := []*h2Asked{h2Ask(t, client), h2Ask(t, client)}
@@ -184,6 +196,36 @@ func TestALimitOfHTTP2ThatRisesWakesRequests(t *testing.T) {
 			a.end()
 		}
 		synctest.Wait()
+		client.Close()
+	})
+}
+
+// TestARequestOverHTTP2PausesBeforeItIsSentAgain holds that an upstream that is busy gets time, after a first try at once.
+func TestARequestOverHTTP2PausesBeforeItIsSentAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		var sent []time.Duration
+		client := h2Piped(t, func(conn net.Conn) {
+			h2Playing(t, conn, func(p *h2Peer, id uint32) {
+				for ; id != 0; id = p.asked() {
+					sent = append(sent, time.Since(began))
+					_ = p.WriteRSTStream(id, http2.ErrCodeRefusedStream)
+				}
+			})
+		})
+		asked := h2Ask(t, client)
+		time.Sleep(2 * time.Second)
+		if !strings.Contains(asked.is(), "REFUSED_STREAM") || len(sent) != 4 || sent[1] != 0 ||
+			sent[2] < 75*time.Millisecond || sent[2] > 100*time.Millisecond ||
+			sent[3]-sent[2] < 750*time.Millisecond || sent[3]-sent[2] > time.Second {
+			t.Errorf("%s; sent at %s", asked.is(), sent)
+		}
+		asked = h2Ask(t, client)
+		time.Sleep(200 * time.Millisecond)
+		asked.end()
+		if asked.is() != context.Canceled.Error() {
+			t.Errorf("one that is cancelled: %s", asked.is())
+		}
 		client.Close()
 	})
 }
