@@ -223,7 +223,8 @@ func (c *h2Conn) send(s *h2Stream, req *http.Request, host string) error {
 			c.encode(strings.ToLower(name), value)
 		}
 	}
-	return c.writeLocked(func(w *http2.Framer) error {
+	// If this fails, the end of the connection ends the request, unless it has ended for a better reason.
+	_ = c.writeLocked(func(w *http2.Framer) error {
 		block := c.block.Bytes()
 		part := block[:min(len(block), h2Frame)]
 		err := w.WriteHeaders(http2.HeadersFrameParam{
@@ -235,6 +236,7 @@ func (c *h2Conn) send(s *h2Stream, req *http.Request, host string) error {
 		}
 		return err
 	})
+	return nil
 }
 
 func (c *h2Conn) encode(name, value string) {
