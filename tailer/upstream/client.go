@@ -141,7 +141,7 @@ func noRedirects(*http.Request, []*http.Request) error { return http.ErrUseLastR
 func (c *Client) Close() {
 	c.readings.close()
 	c.recent.close()
-	c.h2.closeIdle(true)
+	c.h2.close()
 	c.conns.CloseIdleConnections()
 }
 

@@ -70,7 +70,6 @@ func (cs *conns) give(c *Conn) {
 // others. [http.Client] finds the method by its name.
 func (cs *conns) CloseIdleConnections() {
 	cs.drop(0)
-	cs.client.h2.closeIdle(false)
 	cs.client.shared.CloseIdleConnections()
 }
 

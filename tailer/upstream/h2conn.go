@@ -39,9 +39,8 @@ var (
 	errNoHTTP2 = errors.New("upstream does not speak HTTP/2 on this connection")
 	// errUnprocessed says that upstream did not look at a request. It can be sent again.
 	errUnprocessed = errors.New("upstream did not process the request")
-	// errIdle and errUsedUp say why a connection takes no further requests.
-	errIdle   = errors.New("the connection is needed no more")
-	errUsedUp = errors.New("the connection has no number left for a stream")
+	// errRetired says that a connection takes no further requests. Those under way go on.
+	errRetired = errors.New("the connection takes no further requests")
 )
 
 // h2Conn is a connection to an upstream that speaks HTTP/2. Its goroutine (serve) reads the frames. It hands the header
@@ -145,7 +144,7 @@ func h2Error(err error) error {
 func (c *h2Conn) serve() {
 	err := c.read()
 	c.mu.Lock()
-	c.closing = cmp.Or(c.closing, h2Error(err))
+	c.broke(err)
 	c.mu.Unlock()
 	var broken http2.ConnectionError
 	if errors.As(err, &broken) {
@@ -161,19 +160,18 @@ func (c *h2Conn) serve() {
 	}
 }
 
-// retire closes the connection if it has been without requests for this long. If it is to end anyway, it takes no
-// further requests, and closes after the last one.
-func (c *h2Conn) retire(idle time.Duration, anyway bool) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	is := c.open == 0 && time.Since(c.idle) >= idle
-	if is || anyway {
-		c.closing = cmp.Or(c.closing, errIdle)
+// broke notes what ends the requests under way, unless that is known. c.mu is held.
+func (c *h2Conn) broke(err error) {
+	if c.closing == nil || errors.Is(c.closing, errRetired) {
+		c.closing = h2Error(err)
 	}
-	if is {
+}
+
+// retire has the connection take no further requests. It closes after the last one. c.mu is held.
+func (c *h2Conn) retire() {
+	if c.closing = cmp.Or(c.closing, errRetired); c.open == 0 {
 		_ = c.conn.Close()
 	}
-	return is
 }
 
 // write sends frames. If that fails or takes too long, it closes the connection.
@@ -189,7 +187,7 @@ func (c *h2Conn) writeLocked(frames func(*http2.Framer) error) error {
 	err := frames(c.framer)
 	if err != nil {
 		c.mu.Lock()
-		c.closing = cmp.Or(c.closing, h2Error(err))
+		c.broke(err)
 		c.mu.Unlock()
 		_ = c.conn.Close()
 	}
@@ -227,12 +225,14 @@ func (c *h2Conn) read() error {
 
 // await waits for a frame. If none comes for a while, it asks with a ping whether the connection still works.
 func (c *h2Conn) await() error {
+	c.mu.Lock()
+	if c.open == 0 && time.Since(c.idle) >= connsIdleTime {
+		c.retire()
+	}
+	c.mu.Unlock()
 	_ = c.conn.SetReadDeadline(time.Now().Add(pingAfter))
 	_, err := c.in.Peek(h2FrameHeader)
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		if c.retire(connsIdleTime, false) {
-			return errIdle
-		}
 		if err = c.write(func(f *http2.Framer) error { return f.WritePing(false, [8]byte{}) }); err != nil {
 			return err
 		}
@@ -280,7 +280,9 @@ func (c *h2Conn) adopt(f *http2.SettingsFrame) error {
 			switch s.ID {
 			case http2.SettingMaxConcurrentStreams:
 				c.mu.Lock()
-				c.limit = int(min(s.Val, h2Streams))
+				if c.limit = int(min(s.Val, h2Streams)); c.limit == 0 {
+					c.retire() // a later setting may come after many attempts, or never
+				}
 				c.mu.Unlock()
 				c.set.wake()
 			case http2.SettingHeaderTableSize:
@@ -304,9 +306,7 @@ func (c *h2Conn) goAway(f *http2.GoAwayFrame) {
 			c.leave()
 		}
 	}
-	if c.open == 0 {
-		_ = c.conn.Close()
-	}
+	c.retire()
 }
 
 // stream returns a stream, or nil if it has ended. It returns an error if there was none of this number.
@@ -331,6 +331,9 @@ func (c *h2Conn) reset(f *http2.RSTStreamFrame) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if f.ErrCode == http2.ErrCodeProtocol {
+		c.retire() // the two sides do not agree about the connection
+	}
 	if s.err == nil {
 		s.over(err)
 		c.leave()

@@ -159,6 +159,10 @@ func TestAnswersOverHTTP2(t *testing.T) {
 			_ = p.WriteRSTStream(id, http2.ErrCodeInternal)
 		}, body: "hello", err: "INTERNAL_ERROR", code: noCode},
 
+		"a reset because of a mistake": {
+			answer: func(p *h2Peer, id uint32) { _ = p.WriteRSTStream(id, protocol) },
+			err:    "upstream reset the stream: PROTOCOL_ERROR", code: noCode, ends: true,
+		},
 		"for a request that was never made": {
 			answer: func(p *h2Peer, id uint32) { p.header(id+2, true, ":status", "200") },
 			err:    "PROTOCOL_ERROR", code: protocol, ends: true,
@@ -416,15 +420,28 @@ func TestWhatAnEndingConnectionStillProcessesGoesOn(t *testing.T) {
 
 // TestAServerOfHTTP2ThatEndsEachConnectionAtOnce holds that a request does not make one connection after the other.
 func TestAServerOfHTTP2ThatEndsEachConnectionAtOnce(t *testing.T) {
-	client, connections := h2Serve(t, func(p *h2Peer) {
-		_ = p.WriteSettings()
-		_ = p.WriteGoAway(0, http2.ErrCodeEnhanceYourCalm, nil)
-	}, func(p *h2Peer, _ int) { p.end() })
-	if _, _, err := h2Get(t.Context(), client); err == nil || !strings.Contains(err.Error(), "ENHANCE_YOUR_CALM") {
-		t.Errorf("got %v", err)
-	}
-	if n := connections(); n > 1+len(h2Pauses) {
-		t.Errorf("%d connections", n)
+	for reason, ends := range map[string]func(p *h2Peer){
+		"ENHANCE_YOUR_CALM": func(p *h2Peer) { _ = p.WriteGoAway(0, http2.ErrCodeEnhanceYourCalm, nil) },
+		"REFUSED_STREAM": func(p *h2Peer) {
+			_ = p.WriteSettings(http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: 0})
+		},
+	} {
+		t.Run(reason, func(t *testing.T) {
+			t.Parallel()
+			client, connections := h2Serve(t, func(p *h2Peer) {
+				_ = p.WriteSettings()
+				ends(p)
+			}, func(p *h2Peer, _ int) {
+				for id := p.asked(); id != 0; id = p.asked() {
+					_ = p.WriteRSTStream(id, http2.ErrCodeRefusedStream)
+				}
+			})
+			_, _, err := h2Get(t.Context(), client)
+			if tries := 1 + len(h2Pauses); err == nil || connections() > tries ||
+				!strings.Contains(err.Error(), reason) && !strings.Contains(err.Error(), errRetired.Error()) {
+				t.Errorf("got %v, by %d connections", err, connections())
+			}
+		})
 	}
 }
 
@@ -446,22 +463,50 @@ func TestAConnectionOfHTTP2IsReplacedBeforeItsNumbersEnd(t *testing.T) {
 
 // TestAConnectionOfHTTP2WithoutRequestsClosesIfTheServerEndsIt holds that it does not stay until it is idle for long.
 func TestAConnectionOfHTTP2WithoutRequestsClosesIfTheServerEndsIt(t *testing.T) {
-	ended, closed := make(chan struct{}), make(chan struct{})
+	for how, ends := range map[string]func(p *h2Peer){
+		"it says so": func(p *h2Peer) { _ = p.WriteGoAway(h2LastID, http2.ErrCodeNo, nil) },
+		"it takes no further requests": func(p *h2Peer) {
+			_ = p.WriteSettings(http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: 0})
+		},
+	} {
+		t.Run(how, func(t *testing.T) {
+			ended, closed := make(chan struct{}), make(chan struct{})
+			client, _ := h2Serve(t, h2Greeting(), func(p *h2Peer, _ int) {
+				p.ok(p.asked(), "ok")
+				<-ended
+				ends(p)
+				p.await(func(http2.Frame) bool { return false })
+				close(closed)
+			})
+			if _, body, err := h2Get(t.Context(), client); body != "ok" {
+				t.Errorf("got %q, %v", body, err)
+			}
+			began := time.Now()
+			close(ended)
+			if <-closed; time.Since(began) > pingAfter {
+				t.Error("it stays")
+			}
+		})
+	}
+}
+
+// TestARequestSaysWhatEndedItsConnectionOverHTTP2 holds that it is not that the connection took no further ones.
+func TestARequestSaysWhatEndedItsConnectionOverHTTP2(t *testing.T) {
+	ends := make(chan struct{})
 	client, _ := h2Serve(t, h2Greeting(), func(p *h2Peer, _ int) {
-		p.ok(p.asked(), "ok")
-		<-ended
-		_ = p.WriteGoAway(h2LastID, http2.ErrCodeNo, nil)
-		p.await(func(http2.Frame) bool { return false })
-		close(closed)
+		p.header(p.asked(), false, ":status", "200")
+		<-ends
 	})
-	if _, body, err := h2Get(t.Context(), client); body != "ok" {
-		t.Errorf("got %q, %v", body, err)
+	res, err := client.h2.do(t.Context(), "/root/a")
+	if err != nil {
+		t.Fatal(err)
 	}
-	began := time.Now()
-	close(ended)
-	if <-closed; time.Since(began) > pingAfter {
-		t.Error("it stays")
+	client.h2.close()
+	close(ends)
+	if _, err := io.ReadAll(res.Body); err == nil || errors.Is(err, errRetired) {
+		t.Errorf("got %v", err)
 	}
+	_ = res.Body.Close()
 }
 
 // TestARequestOverHTTP2SaysWhatOneOverHTTP11Says holds its method, path and headers, also if they need several frames.

@@ -153,12 +153,14 @@ func (cs *h2Conns) remove(c *h2Conn) {
 	cs.conns = slices.DeleteFunc(cs.conns, func(other *h2Conn) bool { return other == c })
 }
 
-// closeIdle closes the connections without requests. With all, the others close after their last request.
-func (cs *h2Conns) closeIdle(all bool) {
+// close has each connection close after its last request.
+func (cs *h2Conns) close() {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	for _, c := range cs.conns {
-		c.retire(0, all)
+		c.mu.Lock()
+		c.retire()
+		c.mu.Unlock()
 	}
 }
 
@@ -203,7 +205,7 @@ func (c *h2Conn) send(s *h2Stream, req *http.Request, host string) error {
 	}
 	s.id, c.streams[c.nextID] = c.nextID, s
 	if c.nextID += 2; c.nextID > h2LastID {
-		c.closing = errUsedUp
+		c.retire()
 	}
 	c.mu.Unlock()
 	c.block.Reset()

@@ -434,7 +434,7 @@ func TestAnUpstreamOfSeveralProtocols(t *testing.T) {
 	}
 	end()
 	begin("HTTP/2.0")() // by the connection that there is
-	client.h2.closeIdle(true)
+	client.h2.close()
 	begin("HTTP/1.1")()
 	before := handshakes.Load()
 	if begin("HTTP/1.1")(); handshakes.Load() != before+1 || client.http2.Load() {
@@ -478,14 +478,10 @@ func TestAnIdleConnectionOfHTTP2IsClosed(t *testing.T) {
 		if synctest.Wait(); open.Load() != 0 || len(client.h2.conns) != 0 {
 			t.Error("it is kept")
 		}
-		for how, closes := range map[string]func(){
-			"a request failed": client.conns.CloseIdleConnections, "the client is closed": client.Close,
-		} {
-			get()
-			closes()
-			if synctest.Wait(); open.Load() != 0 {
-				t.Errorf("it is kept although %s", how)
-			}
+		get()
+		client.Close()
+		if synctest.Wait(); open.Load() != 0 {
+			t.Error("it is kept although the client is closed")
 		}
 		res, err := client.h2.do(t.Context(), "/goes/on")
 		if err != nil {

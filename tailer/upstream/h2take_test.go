@@ -229,3 +229,29 @@ func TestARequestOverHTTP2PausesBeforeItIsSentAgain(t *testing.T) {
 		client.Close()
 	})
 }
+
+// TestAnIdleConnectionOfHTTP2IsClosedAlthoughItIsPinged holds that frames do not keep it.
+func TestAnIdleConnectionOfHTTP2IsClosedAlthoughItIsPinged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var closed atomic.Bool
+		client := h2Piped(t, func(conn net.Conn) {
+			h2Playing(t, conn, func(p *h2Peer, id uint32) {
+				go p.await(func(http2.Frame) bool { return false })
+				for p.ok(id, "ok"); p.WritePing(false, [8]byte{1}) == nil; {
+					time.Sleep(pingAfter - time.Second)
+				}
+				closed.Store(true)
+			})
+		})
+		if _, body, err := h2Get(t.Context(), client); body != "ok" {
+			t.Errorf("got %q, %v", body, err)
+		}
+		time.Sleep(connsIdleTime - pingAfter)
+		if closed.Load() {
+			t.Error("it was closed too soon")
+		}
+		if time.Sleep(3 * pingAfter); !closed.Load() {
+			t.Error("it is kept")
+		}
+	})
+}
