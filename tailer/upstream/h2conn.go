@@ -27,9 +27,8 @@ const (
 	// h2Frame is the largest frame, and h2Table the size of the table of headers, in bytes. Both hold unless a setting
 	// says otherwise.
 	h2Frame, h2Table = 16 << 10, 4 << 10
-	// h2Streams bounds the requests under way on a connection if upstream does not. h2Early bounds the informational
-	// answers to each.
-	h2Streams, h2Early = 1000, 10
+	// h2Streams bounds the requests under way on a connection if upstream does not.
+	h2Streams = 1000
 	// h2LastID is the last number that a stream can have. h2FrameHeader is the length of a frame's header, in bytes.
 	h2LastID, h2FrameHeader = 1<<31 - 1, 9
 )
@@ -358,12 +357,13 @@ func (c *h2Conn) header(f *http2.MetaHeadersFrame) error {
 	case status < 100 || status > 999 || status == http.StatusSwitchingProtocols:
 		wrong = "the answer has no status"
 	case status < 200:
-		if s.early++; f.StreamEnded() || s.early > h2Early {
-			wrong = "the answer has no end of informational headers"
+		for _, field := range f.Fields {
+			s.early += field.Size()
 		}
-		if wrong == "" {
+		if !f.StreamEnded() && s.early <= headerLimit {
 			return nil
 		}
+		wrong = "the answer has no end of informational headers"
 	}
 	if wrong != "" {
 		return http2.StreamError{StreamID: s.id, Code: http2.ErrCodeProtocol, Cause: errors.New(wrong)}

@@ -60,9 +60,10 @@ func TestAnswersOverHTTP2(t *testing.T) {
 			_ = p.WriteData(id, true, []byte("hello"))
 		}, body: "hello", code: noCode},
 		"after informational ones": {answer: func(p *h2Peer, id uint32) {
-			for range h2Early {
-				p.header(id, false, ":status", "103", "link", "x")
+			for range 100 {
+				p.header(id, false, ":status", "102")
 			}
+			p.header(id, false, ":status", "103", "link", "x")
 			p.ok(id, "hello")
 		}, body: "hello", code: noCode},
 		"with trailers": {answer: func(p *h2Peer, id uint32) {
@@ -125,8 +126,8 @@ func TestAnswersOverHTTP2(t *testing.T) {
 			err:    "no status", code: protocol,
 		},
 		"informational ones without end": {answer: func(p *h2Peer, id uint32) {
-			for range h2Early + 1 {
-				p.header(id, false, ":status", "103")
+			for range 1 << 10 {
+				p.header(id, false, ":status", "103", "link", long[:100])
 			}
 		}, err: "informational", code: protocol},
 		"an informational one at the end": {

@@ -249,11 +249,12 @@ func (c *h2Conn) encode(name, value string) {
 type h2Stream struct {
 	conn *h2Conn
 	id   uint32
+	// early and begun belong to the connection's goroutine: how long the informational headers are, in bytes, and
+	// whether the header was there.
+	early uint32
+	begun bool
 	// stop releases the context.
 	stop func() bool
-	// begun and early belong to the connection's goroutine: the header was there, and so many informational ones.
-	begun bool
-	early uint8
 
 	// conn.mu guards the rest. changed wakes the goroutine that waits.
 	changed sync.Cond
