@@ -184,6 +184,7 @@ func (c *h2Conn) write(frames func(*http2.Framer) error) error {
 func (c *h2Conn) writeLocked(frames func(*http2.Framer) error) error {
 	_ = c.conn.SetWriteDeadline(time.Now().Add(pingTime))
 	err := frames(c.framer)
+	_ = c.conn.SetWriteDeadline(time.Time{}) // TLS also writes while it reads
 	if err != nil {
 		c.mu.Lock()
 		c.broke(err)

@@ -255,3 +255,31 @@ func TestAnIdleConnectionOfHTTP2IsClosedAlthoughItIsPinged(t *testing.T) {
 		}
 	})
 }
+
+// bounded is a connection that says until when it may be written to.
+type bounded struct {
+	net.Conn
+	until *atomic.Pointer[time.Time]
+}
+
+func (b bounded) SetWriteDeadline(until time.Time) error {
+	b.until.Store(&until)
+	return b.Conn.SetWriteDeadline(until)
+}
+
+// TestAWriteOverHTTP2BoundsNoLaterOne holds that TLS may write of its own accord while nothing comes, to change a key.
+func TestAWriteOverHTTP2BoundsNoLaterOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var until atomic.Pointer[time.Time]
+		client, _ := h2Dialled(t, func(_ context.Context, _ int, works net.Conn) (net.Conn, error) {
+			return bounded{works, &until}, nil
+		})
+		asked := h2Ask(t, client)
+		if asked.is() != "answered" || !until.Load().IsZero() {
+			t.Errorf("%s; writes are bounded until %s", asked.is(), until.Load())
+		}
+		asked.end()
+		synctest.Wait()
+		client.Close()
+	})
+}
