@@ -169,7 +169,7 @@ func (p *h2Peer) rest() {
 
 // h2Get makes a live request and reads its answer.
 func h2Get(ctx context.Context, c *Client) (status int, body string, err error) {
-	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	res, err := c.h2.do(ctx, "/root/a?offset=1")
 	if err != nil {

@@ -369,8 +369,8 @@ func TestAnUpstreamChoosesTheProtocolOfItsConnections(t *testing.T) {
 	}
 }
 
-// TestAnUpstreamOfSeveralProtocols holds that a connection over HTTP/1.1 is for one request if another one speaks HTTP/2,
-// and that all requests learn of it if none does.
+// TestAnUpstreamOfSeveralProtocols holds that a connection over HTTP/1.1 is for one request if another one speaks
+// HTTP/2, and that all requests learn of it if none does.
 func TestAnUpstreamOfSeveralProtocols(t *testing.T) {
 	var older atomic.Bool
 	var handshakes atomic.Int32

@@ -136,8 +136,8 @@ func TestAnAttemptToConnectOverHTTP2FailsOneRequest(t *testing.T) {
 	}
 }
 
-// TestAPlaceOverHTTP2ThatComesFreeIsTaken holds that each wakes a request that waits, and that an attempt to connect that
-// fails then costs nothing.
+// TestAPlaceOverHTTP2ThatComesFreeIsTaken holds that each wakes a request that waits, and that an attempt to connect
+// that fails then costs nothing.
 func TestAPlaceOverHTTP2ThatComesFreeIsTaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client, dials := h2Dialled(t, func(ctx context.Context, n int, works net.Conn) (net.Conn, error) {
@@ -200,7 +200,8 @@ func TestALimitOfHTTP2ThatRisesWakesRequests(t *testing.T) {
 	})
 }
 
-// TestARequestOverHTTP2PausesBeforeItIsSentAgain holds that an upstream that is busy gets time, after a first try at once.
+// TestARequestOverHTTP2PausesBeforeItIsSentAgain holds that an upstream that is busy gets time, after a first try
+// at once.
 func TestARequestOverHTTP2PausesBeforeItIsSentAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
