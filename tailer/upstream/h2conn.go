@@ -169,9 +169,12 @@ func (c *h2Conn) broke(err error) {
 // retire has the connection take no further requests. It closes after the last one. c.mu is held.
 func (c *h2Conn) retire() {
 	if c.closing = cmp.Or(c.closing, errRetired); c.open == 0 {
-		_ = c.conn.Close()
+		c.hangUp()
 	}
 }
+
+// hangUp closes the connection, and waits for nothing: if upstream takes nothing, TLS says goodbye for 5 s.
+func (c *h2Conn) hangUp() { go func() { _ = c.conn.Close() }() }
 
 // write sends frames. If that fails or takes too long, it closes the connection.
 func (c *h2Conn) write(frames func(*http2.Framer) error) error {
@@ -189,7 +192,7 @@ func (c *h2Conn) writeLocked(frames func(*http2.Framer) error) error {
 		c.mu.Lock()
 		c.broke(err)
 		c.mu.Unlock()
-		_ = c.conn.Close()
+		c.hangUp()
 	}
 	return err
 }

@@ -189,7 +189,7 @@ func (c *h2Conn) leave() {
 		return
 	}
 	if c.idle = time.Now(); c.closing != nil {
-		_ = c.conn.Close()
+		c.hangUp()
 	}
 }
 

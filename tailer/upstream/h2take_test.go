@@ -284,3 +284,34 @@ func TestAWriteOverHTTP2BoundsNoLaterOne(t *testing.T) {
 		client.Close()
 	})
 }
+
+// leaving is a connection that takes 5 s to close, as TLS does if the other side takes nothing.
+type leaving struct{ net.Conn }
+
+func (l leaving) Close() error {
+	time.Sleep(5 * time.Second)
+	return l.Conn.Close()
+}
+
+// TestAConnectionOfHTTP2ThatIsSlowToCloseHoldsUpNoRequest holds that nothing waits for it, with a lock or without.
+func TestAConnectionOfHTTP2ThatIsSlowToCloseHoldsUpNoRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client, dials := h2Dialled(t, func(_ context.Context, n int, works net.Conn) (net.Conn, error) {
+			if n == 1 {
+				return leaving{works}, nil
+			}
+			return works, nil
+		})
+		began := time.Now()
+		first := h2Ask(t, client)
+		client.Close() // it closes with its last request
+		first.end()
+		second := h2Ask(t, client)
+		if is := second.is(); is != "answered" || dials() != 2 || time.Since(began) != 0 {
+			t.Errorf("%s by connection %d, after %s", is, dials(), time.Since(began))
+		}
+		second.end()
+		client.Close()
+		time.Sleep(10 * time.Second)
+	})
+}
