@@ -35,12 +35,11 @@ func (s *Store) Callback(ctx context.Context, cb fsm.Callback) (fsm.CallbackRepl
 	for _, path := range cb.Unsubscribe {
 		args = append(args, path)
 	}
-	var answer fsm.CallbackReply
 	r := s.run(ctx, scriptCallback, s.PartitionOf(cb.Consumer.Home), args...)
-	answer = fsm.CallbackReply{
-		Code: word(r, callbackCodes), Path: r.text(), Streams: r.streams(cb.Primary),
-		WakeID: r.text(), Outcome: r.outcome(),
+	answer := fsm.CallbackReply{
+		Code: word(r, callbackCodes), Path: r.text(), WakeID: r.text(), Outcome: r.outcome(),
 	}
+	r.list(func(l *reply) { answer.Streams = l.streams(cb.Primary) })
 	if answer.Code == fsm.CodeInternal && r.bad == nil {
 		return answer, fmt.Errorf("redis: consumer %s is in quarantine: its record cannot be read", cb.Consumer.ID)
 	}

@@ -14,7 +14,9 @@ import (
 type reply struct {
 	script *script
 	items  []any
-	bad    error
+	// told is the outcome (lua/library/reply.lua): a list, or nil if there is nothing to do.
+	told any
+	bad  error
 	// asked is when the call was made, by this process's clock.
 	asked time.Time
 }
@@ -98,15 +100,6 @@ func (r *reply) list(read func(*reply)) {
 	r.bad = l.bad
 }
 
-// eachOrNil reads a list as each does, but takes nil for an empty list (outcome in lua/library/reply.lua).
-func (r *reply) eachOrNil(read func(*reply)) {
-	if r.bad == nil && len(r.items) > 0 && r.items[0] == nil {
-		r.items = r.items[1:]
-		return
-	}
-	r.each(read)
-}
-
 // each reads a list with read, which takes one or more items at a time.
 func (r *reply) each(read func(*reply)) {
 	r.list(func(l *reply) {
@@ -116,12 +109,13 @@ func (r *reply) each(read func(*reply)) {
 	})
 }
 
+// streams reads the rest of a list as the links of a consumer.
 func (r *reply) streams(primary string) []fsm.StreamTail {
 	streams := []fsm.StreamTail{}
-	r.each(func(l *reply) {
+	for len(r.items) > 0 && r.bad == nil {
 		streams = append(streams,
-			fsm.StreamTail{Path: l.text(), Acked: fsm.Offset(l.text()), Tail: fsm.Offset(l.text())})
-	})
+			fsm.StreamTail{Path: r.text(), Acked: fsm.Offset(r.text()), Tail: fsm.Offset(r.text())})
+	}
 	fsm.SortStreams(primary, streams)
 	return streams
 }
@@ -134,71 +128,65 @@ func moment(millis int64) time.Time {
 	return time.UnixMilli(millis)
 }
 
-// outcomeItems is how many items an outcome is.
-const outcomeItems = 7
-
-// outcome reads wakes, idle, hidden, gone, ended, left and quarantined.
+// outcome reads the outcome (tell in lua/library/call.lua). It may be read before and after the script's own items.
 func (r *reply) outcome() (o fsm.Outcome) {
-	r.eachOrNil(func(deliveries *reply) { o.Deliveries = append(o.Deliveries, deliveries.delivery()) })
-	r.eachOrNil(func(paths *reply) { o.Idle = append(o.Idle, paths.text()) })
-	r.eachOrNil(func(paths *reply) { o.Hidden = append(o.Hidden, paths.text()) })
-	r.eachOrNil(func(gone *reply) { o.Removed = append(o.Removed, gone.gone()) })
-	r.eachOrNil(func(ends *reply) { o.Ended = append(o.Ended, ends.wakeEnd()) })
-	r.eachOrNil(func(left *reply) { o.Left = append(o.Left, left.left()) })
-	r.eachOrNil(func(of *reply) {
-		of.list(func(q *reply) {
-			o.Quarantined = append(o.Quarantined, fsm.Quarantined{Consumer: q.text(), Reason: q.text()})
-		})
-	})
+	if r.told == nil || r.bad != nil {
+		return o
+	}
+	told := &reply{script: r.script, items: []any{r.told}, asked: r.asked}
+	told.each(func(items *reply) { items.list(func(l *reply) { l.tell(&o) }) })
+	r.bad = told.bad
 	return o
 }
 
-// lastOutcome reads the outcome that ends a reply, and passes over what comes before it.
-func (r *reply) lastOutcome() fsm.Outcome {
-	r.items = r.items[max(0, len(r.items)-outcomeItems):]
-	return r.outcome()
+// tell reads one item of an outcome.
+func (r *reply) tell(o *fsm.Outcome) {
+	switch kind := r.text(); kind {
+	case "delivery":
+		o.Deliveries = append(o.Deliveries, r.delivery())
+	case "idle":
+		o.Idle = append(o.Idle, r.text())
+	case "hidden":
+		o.Hidden = append(o.Hidden, r.text())
+	case "removed":
+		o.Removed = append(o.Removed, r.removal())
+	case "ended":
+		o.Ended = append(o.Ended, r.wakeEnd())
+	case "left":
+		o.Left = append(o.Left, r.left())
+	case "quarantined":
+		o.Quarantined = append(o.Quarantined, fsm.Quarantined{Consumer: r.text(), Reason: r.text()})
+	default:
+		r.fail(fmt.Sprintf("the unknown kind %q in its outcome", kind))
+	}
 }
 
-func (r *reply) delivery() (w fsm.Delivery) {
-	r.list(func(l *reply) {
-		w = fsm.Delivery{
-			Consumer: l.text(), Subscription: l.text(), Generation: l.text(), Primary: l.text(),
-			Epoch: l.int(), WakeID: l.text(), Attempt: int(l.int()),
-		}
-		w.Streams = l.streams(w.Primary)
-		w.WokeAt, w.Born = moment(l.int()), l.int()
-		w.Patience, w.Span = time.Duration(l.int())*time.Millisecond, l.int()
-		w.Handed, w.Nudged, w.Replay, w.Owner = int(l.int()), l.yes(), l.yes(), l.text()
-		w.Asked = l.asked
-	})
+func (r *reply) delivery() fsm.Delivery {
+	w := fsm.Delivery{
+		Consumer: r.text(), Subscription: r.text(), Generation: r.text(), Primary: r.text(),
+		Epoch: r.int(), WakeID: r.text(), Attempt: int(r.int()), Asked: r.asked,
+	}
+	w.WokeAt, w.Born = moment(r.int()), r.int()
+	w.Patience, w.Span = time.Duration(r.int())*time.Millisecond, r.int()
+	w.Handed, w.Nudged, w.Replay, w.Owner = int(r.int()), r.yes(), r.yes(), r.text()
+	w.Streams = r.streams(w.Primary)
 	return w
 }
 
-func (r *reply) gone() (g fsm.Removal) {
-	r.list(func(l *reply) {
-		g = fsm.Removal{
-			Subscription: l.text(), Generation: l.text(), Consumer: l.text(), Primary: l.text(),
-			Acked: fsm.Offset(l.text()), Cause: word(l, fsm.RemovalCauses),
-		}
-	})
-	return g
+func (r *reply) removal() fsm.Removal {
+	return fsm.Removal{
+		Subscription: r.text(), Generation: r.text(), Consumer: r.text(), Primary: r.text(),
+		Acked: fsm.Offset(r.text()), Cause: word(r, fsm.RemovalCauses),
+	}
 }
 
-func (r *reply) wakeEnd() (e fsm.WakeEnd) {
-	r.list(func(l *reply) {
-		e = fsm.WakeEnd{
-			Consumer: l.text(), Subscription: l.text(), Primary: l.text(), Epoch: l.int(), WakeID: l.text(),
-			WokeAt: moment(l.int()), Cause: word(l, fsm.EndCauses),
-		}
-	})
-	return e
+func (r *reply) wakeEnd() fsm.WakeEnd {
+	return fsm.WakeEnd{
+		Consumer: r.text(), Subscription: r.text(), Primary: r.text(), Epoch: r.int(), WakeID: r.text(),
+		WokeAt: moment(r.int()), Cause: word(r, fsm.EndCauses),
+	}
 }
 
-func (r *reply) left() (left fsm.Left) {
-	r.list(func(l *reply) {
-		left = fsm.Left{
-			Subscription: l.text(), Stream: l.text(), Cause: word(l, fsm.RemovalCauses), Letters: int(l.int()),
-		}
-	})
-	return left
+func (r *reply) left() fsm.Left {
+	return fsm.Left{Subscription: r.text(), Stream: r.text(), Cause: word(r, fsm.RemovalCauses), Letters: int(r.int())}
 }

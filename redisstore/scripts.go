@@ -233,12 +233,13 @@ func (s *Store) call(ctx context.Context, sc *script, keys []string, args ...any
 	return &reply{script: sc, items: []any{v}, bad: err, asked: c.began}
 }
 
-// remember takes the partition's watermark off a script's reply and keeps it. It returns the script's own items.
+// remember takes the partition's watermark off a script's reply and keeps it. It tells the outcome from
+// the script's own items.
 func (s *Store) remember(partition int, r *reply) *reply {
 	own := &reply{script: r.script, asked: r.asked}
 	r.list(func(l *reply) {
 		raise(&s.seen[partition], l.int())
-		own.items = l.items
+		own.told, own.items = l.next(), l.items
 	})
 	own.bad = r.bad
 	return own

@@ -111,7 +111,7 @@ func (s *Store) repeatOnce(ctx context.Context) {
 		}
 		r := s.remember(c.partition, s.call(ctx, c.script, s.keys.guard(c.partition), c.args...))
 		r.asked = c.asked
-		if o := r.lastOutcome(); r.bad == nil {
+		if o := r.outcome(); r.bad == nil {
 			s.opts.Outcomes.Follow(o, fsm.Sighting{})
 		} else {
 			silent[c.partition] = true

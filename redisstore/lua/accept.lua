@@ -7,4 +7,4 @@ if c then
   if c.state == 'waking' then go_live(c) end
   save(c)
 end
-return reply(outcome())
+return reply()

@@ -1,6 +1,6 @@
 -- Hands out an attempt that was parked, or was handed out and not begun: a slot is free for it.
 -- by: name of the caller.
--- Returns the outcome. It has the attempt's wake, unless nothing is left to deliver or the attempt is another caller's.
+-- The outcome has the attempt's wake, unless nothing is left to deliver or the attempt is another caller's.
 -- The same call again returns the same attempt. O(links of the consumer).
 local consumer, epoch, wake, handed, attempt, by = unpack(ARGV, A)
 local c = load(consumer)
@@ -19,4 +19,4 @@ if c and c.state == 'waking' and c.retired == 0 and c.hidden == 0 and not is_dea
     save(c)
   end
 end
-return reply(outcome())
+return reply()

@@ -2,7 +2,7 @@
 -- wake: "" if the callback names none  most: how many streams a consumer may have.
 -- Then follow four lists, each a count and its items: tails (path, tail), acks (path, offset), subscribe (path, from),
 -- unsubscribe (path).
--- Returns { code, path, streams, wake id, outcome }. The code is "" if the callback succeeded. The path is the stream
+-- Returns { code, path, wake id, streams }. The code is "" if the callback succeeded. The path is the stream
 -- of an ack that lies beyond the tail. The wake id names the wake of the callback, "" if it is not known. A refused
 -- callback has changed nothing. O(links of the consumer + items).
 local consumer, gen, epoch, token_epoch, token_expired, wake, done, most = unpack(ARGV, A, A + 7)
@@ -22,7 +22,7 @@ local function list(width)
 end
 local tails, acks, subscribe, unsubscribe = list(2), list(2), list(2), list(1)
 local of = ''
-local function refuse(code, path) return reply(code, path or '', {}, of, outcome()) end
+local function refuse(code, path) return reply(code, path or '', of, {}) end
 
 local c = load(consumer)
 if not c and is_quarantined(consumer) then return refuse('INTERNAL') end
@@ -34,7 +34,7 @@ end
 if token_expired == '1' then return refuse('TOKEN_EXPIRED') end
 -- The Redis client may repeat a "done" whose reply was lost, even after later wakes have begun.
 if repeated(c) or epoch ~= c.epoch and carried_out() then
-  return reply('', '', links_list(c), '', outcome())
+  return reply('', '', '', add_links({}, c))
 end
 if epoch ~= c.epoch or token_epoch ~= c.epoch then return refuse('STALE_EPOCH') end
 of = c.wake
@@ -107,10 +107,10 @@ c.more = c.more + linked
 if linked ~= 0 then save(c) end -- with the links themselves
 if next(links(c)) == nil then
   remove(c, 'unsubscribed')
-  return reply('', '', {}, of, outcome())
+  return reply('', '', of, {})
 end
 c.by = NONCE
-local now_subscribed = links_list(c)
+local now_subscribed = add_links({}, c)
 if c.state == 'idle' then
   wake_if_pending(c)
 elseif done == '1' then
@@ -119,4 +119,4 @@ elseif done == '1' then
   note_call()
 end
 save(c)
-return reply('', '', now_subscribed, of, outcome())
+return reply('', '', of, now_subscribed)

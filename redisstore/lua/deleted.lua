@@ -4,7 +4,7 @@
 -- anew: 1 if there may be another stream of that name now; the script then awaits it.
 -- expect: 1 if the registry stream will report the deletion, too.
 -- doubt: 1 to await the other stream for the grace (fsm.Deletion).
--- Returns { next cursor, outcome }. Nothing happens if there is another record now.
+-- Returns { next cursor }. Nothing happens if there is another record now.
 -- O(batch + links that one script may read).
 local path, of, anew, expect, doubt, cursor = unpack(ARGV, A)
 -- EXPECTED is how long the script waits for the registry stream's report, ms. The report comes sooner, or never: no
@@ -13,10 +13,10 @@ local EXPECTED = 60000
 if cursor == '0' then
   -- The call is repeated because its reply was lost. There may be a new stream now. Consumers that were not visited
   -- start over when they are loaded.
-  if carried_out() then return reply('0', outcome()) end
+  if carried_out() then return reply('0') end
   if of ~= '' then
     local s = stream_of(path)
-    if not s or s.first ~= tonumber(of) then return reply('0', outcome()) end
+    if not s or s.first ~= tonumber(of) then return reply('0') end
   end
   note_call()
   drop_stream(path)
@@ -33,8 +33,8 @@ if cursor == '0' then
     local key = P .. 'd:' .. path
     if redis.call('INCR', key) == 0 then redis.call('DEL', key) else redis.call('PEXPIRE', key, EXPECTED) end
   end
-  if redis.call('EXISTS', P .. 'w:' .. path) == 0 then return reply('0', outcome()) end
+  if redis.call('EXISTS', P .. 'w:' .. path) == 0 then return reply('0') end
   note_old_tail(path)
   forget_tail(path)
 end
-return reply(all_start_over(path, cursor), outcome())
+return reply(all_start_over(path, cursor))

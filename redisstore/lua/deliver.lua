@@ -27,4 +27,4 @@ elseif handed == '' or attempt_out(c, handed) then
   finished(c)
   if c.replay > 0 and redis.call('EXISTS', P .. 'c:' .. c.id) == 0 then replay_over(c.owner, int(c.replay)) end
 end
-return reply(outcome())
+return reply()

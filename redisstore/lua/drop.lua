@@ -1,6 +1,6 @@
 -- Removes some consumers of a deleted subscription (mark_deleted.lua), and then some of its dead letters. Call again
 -- until nothing is left.
--- Returns { how much is left, outcome }. O(links that one script may read).
+-- Returns { how much is left }. O(links that one script may read).
 local sub, gen = unpack(ARGV, A)
 local LETTERS_DROPPED = 50
 local set = P .. 'b:' .. sub .. ':' .. gen
@@ -36,4 +36,4 @@ if left == 0 then
   if redis.call('HDEL', P .. 'dropping', gen) == 1 then redis.call('HINCRBY', P .. 'meta', 'dropping', -1) end
   redis.call('HDEL', P .. 'asides', gen, gen .. ':replays') -- the counts of asides that could not be read
 end
-return reply(left, outcome())
+return reply(left)

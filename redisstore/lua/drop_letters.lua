@@ -1,6 +1,6 @@
 -- Drops dead letters and their replays, the latest ones first. So no replay begins of a letter that goes next.
 -- sub, consumer: "" for all  from: first number  through: last number  most: how many letters it looks at, at most.
--- Returns { dropped, 0, looked at, last, outcome }. `last` is the number of the last letter that it looked at, 0 for
+-- Returns { dropped, 0, looked at, last }. `last` is the number of the last letter that it looked at, 0 for
 -- none. O(letters looked at).
 local sub, consumer, from, through, most = unpack(ARGV, A)
 local dropped = 0
@@ -12,4 +12,4 @@ for _, n in ipairs(numbers) do
     drop_letter(n)
   end
 end
-return reply(dropped, 0, #numbers, numbers[#numbers] or 0, outcome())
+return reply(dropped, 0, #numbers, numbers[#numbers] or 0)

@@ -1,6 +1,6 @@
 -- Acts on deadlines that have passed.
 -- most: how many consumers at most  open: fsm.Timing.Open, ms.
--- Returns { how many were acted on, 1 if it stopped early because it had read many links, outcome }. The same call
+-- Returns { how many were acted on, 1 if it stopped early because it had read many links }. The same call
 -- again returns the same attempts. O(log n + consumers due + links that one script may read).
 local most, open = unpack(ARGV, A)
 local acted, stopped = 0, 0
@@ -22,7 +22,7 @@ if before then
       if c and attempt_out(c, handed) and not is_dead(c.gen) then ask_for_attempt(c) end
     end, id)
   end
-  return reply(acted, 0, outcome())
+  return reply(acted, 0)
 end
 
 -- request_ends is when the request of the attempt that is out must have ended (spec.requestEnds).
@@ -43,7 +43,7 @@ local function act(id)
     -- Only an answer of upstream ends the hiding (hide.lua): the watcher may have been unable to ask.
     c.due = now + GRACE
     save(c)
-    hidden[#hidden + 1] = c.primary
+    tell('hidden', c.primary)
   elseif c.state == 'waking' and c.retired == 0 and is_away(c) then
     c.due = now + math.min(GRACE, FSM.RETRY_CAP)
     save(c)
@@ -77,9 +77,11 @@ for _, id in ipairs(ids) do
   acted = acted + 1
   apart(act, id)
 end
-if #deliveries > 0 then
-  local out = {}
-  for i, w in ipairs(deliveries) do out[i] = w[1] .. ' ' .. int(w[13]) end
+local out = {}
+for _, item in ipairs(told) do
+  if item[1] == 'delivery' then out[#out + 1] = item[2] .. ' ' .. int(item[13]) end
+end
+if #out > 0 then
   redis.call('SET', P .. 'n:' .. NONCE, table.concat(out, ' '), 'PX', REPEATED)
 end
-return reply(acted, stopped, outcome())
+return reply(acted, stopped)

@@ -22,4 +22,4 @@ elseif attempt_out(c, handed) then
   end
   if event ~= '' then event_failed(event, by, attempts, reason, status) end
 end
-return reply(outcome())
+return reply()

@@ -15,4 +15,4 @@ else
   end
   finished(c)
 end
-return reply(outcome())
+return reply()

@@ -2,7 +2,7 @@
 -- stamp: as it was read before the tail was asked for  version: of the list of subscriptions, read after that.
 -- span: how long until the record is due for a look, ms  last: 1 if no other batch follows.
 -- asked: the number that code 3 has returned, "" at first. Behind n follow n times sub, gen, consumer, acked, profile.
--- Returns { code, record, number, outcome }.
+-- Returns { code, record, number }.
 -- Code 1: done. The number is how many consumers were created.
 -- Code 0: nothing was changed, because the record has another stamp or is gone.
 -- Code 2: nothing was changed, because the existing consumers have more links than one script may read. The number is
@@ -23,13 +23,13 @@ local again = s and s.nonce == NONCE
 if not s or s.stamp ~= stamp and not again then
   -- An earlier run may have carried out the call, and its reply was lost.
   for _, new in ipairs(all) do apart(function(id) repeated(load(id)) end, new.consumer) end
-  return reply(0, stream_reply(path), made, outcome())
+  return reply(0, stream_reply(path), made)
 end
 if not again then
   local sum = 0
   for i, new in ipairs(all) do
     sum = sum + size_of('HLEN', P .. 'l:' .. new.consumer)
-    if i > 1 and sum > LINKS_READ then return reply(2, stream_reply(path), i - 1, outcome()) end
+    if i > 1 and sum > LINKS_READ then return reply(2, stream_reply(path), i - 1) end
   end
   -- The partition does not store which subscription was deleted: clients that create and delete many would fill it. A
   -- caller first asks here, and then finds a generation on the list. If its question still stands here after that, the
@@ -44,7 +44,7 @@ if not again then
         redis.call('SADD', key, NONCE)
         redis.call('PEXPIRE', key, REPEATED)
       end
-      return reply(3, stream_reply(path), NONCE, outcome())
+      return reply(3, stream_reply(path), NONCE)
     end
   end
 end
@@ -81,4 +81,4 @@ if not again then
   s.nonce = NONCE
   put_stream(path, s)
 end
-return reply(1, stream_reply(path), made, outcome())
+return reply(1, stream_reply(path), made)

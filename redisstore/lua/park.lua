@@ -16,4 +16,4 @@ if c and c.state == 'waking' and c.handed == tonumber(handed) and c.hidden == 0 
     save(c)
   end
 end
-return reply(outcome())
+return reply()

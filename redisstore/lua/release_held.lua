@@ -1,7 +1,7 @@
 -- Makes the attempts due at once that wait for their endpoint, which is up again, or for a consent, which has come
 -- (spec.ReleaseHeld). Batches: call again with the returned cursor until it is "0".
 -- why: the reason to wait that has ended.
--- Returns { next cursor, outcome }. O(batch).
+-- Returns { next cursor }. O(batch).
 local sub, gen, why, cursor = unpack(ARGV, A)
 local next_cursor = visit(P .. 'b:' .. sub .. ':' .. gen, cursor, function(id)
   local c = record(id)
@@ -23,4 +23,4 @@ local next_cursor = visit(P .. 'b:' .. sub .. ':' .. gen, cursor, function(id)
   c.due = now
   save(c)
 end)
-return reply(next_cursor, outcome())
+return reply(next_cursor)

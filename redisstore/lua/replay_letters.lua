@@ -1,7 +1,7 @@
 -- Queues dead letters for replay, the first ones first, unless they are in the queue already. If a letter was left by a
 -- consumer that was given up, that consumer goes on instead.
 -- sub, consumer: "" for all  from: first number  through: last number  most: how many letters it looks at, at most.
--- Returns { queued, refused, looked at, last, outcome }. `last` is the number of the last letter that it looked at, 0
+-- Returns { queued, refused, looked at, last }. `last` is the number of the last letter that it looked at, 0
 -- for none. O(letters looked at + links that one script may read).
 local sub, consumer, from, through, most = unpack(ARGV, A)
 local queued, refused, looked, last = 0, 0, 0, 0
@@ -27,4 +27,4 @@ for _, n in ipairs(letters_of(sub, from, through, most)) do
     if id and apart(replay, id, n, letter) then queued = queued + 1 else refused = refused + 1 end
   end
 end
-return reply(queued, refused, looked, last, outcome())
+return reply(queued, refused, looked, last)

@@ -3,7 +3,7 @@
 -- is "0".
 -- A consumer in quarantine goes on if it can be read again.
 -- lost: 1 if an earlier resumption may be lost: then nobody asks for this one.
--- Returns { next cursor, how many were resumed, outcome }. O(batch + links that one script may read).
+-- Returns { next cursor, how many were resumed }. O(batch + links that one script may read).
 local sub, gen, lost, cursor = unpack(ARGV, A)
 lost = lost == '1'
 local resumed, any = 0, redis.call('EXISTS', P .. 'quarantined') == 1
@@ -11,7 +11,7 @@ local resumed, any = 0, redis.call('EXISTS', P .. 'quarantined') == 1
 -- restore puts a consumer back on its lists.
 local function restore(c)
   redis.call('HDEL', P .. 'quarantined', c.id)
-  c.was_place, c.was_due, c.was_failing, c.was_hidden = nil, -1, -1, -1
+  c.was_place, c.was_due, c.was_failing, c.was_hidden = '', -1, -1, -1
   if c.state == 'waking' and c.retired == 0 then c.sent, c.due = 0, now end
   if c.state == 'live' then c.due = now + LIVENESS end
   wake_if_pending(c)
@@ -45,4 +45,4 @@ local next_cursor = visit(P .. 'b:' .. sub .. ':' .. gen, cursor, function(id)
   resumed = resumed + 1
   save(c)
 end)
-return reply(next_cursor, resumed, outcome())
+return reply(next_cursor, resumed)

@@ -19,7 +19,7 @@
 -- ARGV[4]  the highest watermark of the partition that the caller has seen, 0 if it has seen none.
 -- ARGV[5…] the script's own.
 --
--- A script returns a list: the watermark now, and then its own items (reply.lua).
+-- A script returns a list: the watermark now, the outcome, and then its own items (reply.lua).
 
 -- The arguments of the call, and the time.
 local P, now, micros
@@ -29,8 +29,8 @@ local A = 5
 -- last_settings are the settings that were read last, and last_now is the time in them.
 local last_settings, last_now
 
--- What the caller of the script has to do (fsm.Outcome).
-local deliveries, idle, hidden, gone, ended, left, quarantined = {}, {}, {}, {}, {}, {}, {}
+-- told is the call's outcome: what the caller of the script has to do (fsm.Outcome). Each item begins with its kind.
+local told = {}
 
 -- touched is true once this call has begun a wake, made or removed a consumer, or noted a tail: other replicas act on
 -- these. The watermark then rises. So a caller that has seen the watermark knows when it is lost. Other changes come
@@ -62,22 +62,18 @@ local function begin_call(keys, args)
   now, micros = last_now, last_now * 1000
   if now < 0 then
     local t = redis.call('TIME')
-    micros = tonumber(t[1]) * 1000000 + tonumber(t[2])
+    micros = t[1] * 1000000 + t[2]
     now = math.floor(micros / 1000)
   end
-  -- To make seven lists costs more than to look whether they are empty.
-  if deliveries[1] then deliveries = {} end
-  if idle[1] then idle = {} end
-  if hidden[1] then hidden = {} end
-  if gone[1] then gone = {} end
-  if ended[1] then ended = {} end
-  if left[1] then left = {} end
-  if quarantined[1] then quarantined = {} end
+  if told[1] then told = {} end
   touched, mark, lost = false, SEEN, false
   meta_read, fenced, restarted, old_tails = nil, nil, nil, nil
   tails, closed = {}, {}
   links_read, begun = 0, {}
 end
+
+-- tell adds an item to the outcome: its kind, and what belongs to it (tell in reply.go).
+local function tell(...) told[#told + 1] = { ... } end
 
 -- int writes a whole number as text: tostring() would write large ones as 1.79e+15. Redis takes numbers as they are, in
 -- calls and in replies. But in a call, a number costs Redis more than int does. The format takes large numbers only on

@@ -10,10 +10,10 @@ end
 -- other consumers.
 local function aside_id(owner, number) return owner .. ':' .. number end
 
--- place_of names the list that a consumer is on. An idle consumer is on none.
+-- place_of names the list that a consumer is on. It is "" for an idle consumer, which is on none.
 local function place_of(c)
   if c.state == 'waking' then return c.retired == 1 and 'retired' or c.owner and 'aside' or 'waiting' end
-  return (c.state == 'live' or c.state == 'given_up') and c.state or nil
+  return (c.state == 'live' or c.state == 'given_up') and c.state or ''
 end
 
 -- A record is one text, because each field that Redis reads or writes costs (keys.lua). RECORD takes it apart. TROUBLE
@@ -41,8 +41,9 @@ local function peek(id)
     attempt = attempt + 0, handed = handed + 0, sent = sent + 0, moved = moved + 0, due = due + 0, by = by,
     failing = 0, uncounted = 0, parked = 0, retired = 0, stalled = 0, hidden = 0, more = 0,
     who = who, sub = sub, gen = gen, born = born + 0, replay = replay + 0, profile = profile ~= '-' and profile,
-    primary = primary, acked = linked ~= '' and acked, owner = owner, ends = ends,
+    primary = primary, acked = linked ~= '' and acked,
   }
+  if owner then c.owner, c.ends = owner, ends end -- a table that comes to have over 32 fields is made anew
   local most = math.max(c.epoch, c.woke, c.attempt, c.handed, c.due, c.born, c.replay)
   if trouble ~= '' then
     local failing, uncounted, parked, retired, stalled, concealed, since, again, more = string.match(trouble, TROUBLE)
@@ -68,8 +69,7 @@ end
 -- links returns the consumer's links: path -> { acked, tail }. It reads them once. The tail of an aside is its end.
 local function links(c)
   if not c.links then
-    c.links = {}
-    if c.acked then c.links[c.primary] = { acked = c.acked, tail = c.ends or tail_of(c.primary) } end
+    c.links = c.acked and { [c.primary] = { acked = c.acked, tail = c.ends or tail_of(c.primary) } } or {}
     local raw = c.more > 0 and redis.call('HGETALL', P .. 'l:' .. c.id) or {}
     links_read = links_read + #raw / 2 + 10 -- the consumer itself costs about as much as ten
     for i = 1, #raw, 2 do c.links[raw[i]] = { acked = raw[i + 1], tail = tail_of(raw[i]) } end
@@ -89,10 +89,13 @@ local function set_acked(c, path, acked)
   if path == c.primary then c.acked = acked else redis.call('HSET', P .. 'l:' .. c.id, path, acked) end
 end
 
--- list notes on a list by time since when a consumer is on it, or that it no longer is.
-local function list(name, id, was, is)
-  if is == was then return end
-  if is > 0 then redis.call('ZADD', P .. name, int(is), id) else redis.call('ZREM', P .. name, id) end
+-- list notes on the list of a field since when a consumer is on it, or that it no longer is. The field was has what is
+-- noted.
+local function list(c, name, was)
+  local is = c[name]
+  if is == (c[was] or 0) then return end
+  c[was] = is
+  if is > 0 then redis.call('ZADD', P .. name, int(is), c.id) else redis.call('ZREM', P .. name, c.id) end
 end
 
 local function save(c)
@@ -106,13 +109,13 @@ local function save(c)
   local acked, aside = c.acked and '=' .. c.acked or '', c.owner and c.owner .. ' ' .. c.ends or ''
   local text = of_wake .. trouble .. '\n' .. c.who .. '\n' .. acked .. '\n' .. aside
   if text ~= c.was then redis.call('SET', P .. 'c:' .. c.id, text) end
-  list('failing', c.id, c.was_failing or 0, c.failing)
-  list('hidden', c.id, c.was_hidden or 0, c.hidden)
-  list('due', c.id, c.was_due, c.due)
-  local place = place_of(c)
-  if c.was_place and c.was_place ~= place then redis.call('ZREM', P .. c.was_place, c.id) end
-  if place and (place ~= c.was_place or c.begun) then redis.call('ZADD', P .. place, int(now), c.id) end
-  c.was, c.was_failing, c.was_hidden, c.was_due, c.was_place = text, c.failing, c.hidden, c.due, place
+  list(c, 'failing', 'was_failing')
+  list(c, 'hidden', 'was_hidden')
+  list(c, 'due', 'was_due')
+  local was, place = c.was_place, place_of(c)
+  if was ~= '' and was ~= place then redis.call('ZREM', P .. was, c.id) end
+  if place ~= '' and (place ~= was or c.begun) then redis.call('ZADD', P .. place, int(now), c.id) end
+  c.was, c.was_place = text, place
 end
 
 -- count_asides adds to the counts of a subscription's asides. Asides that replay something have a count of their own.
@@ -137,7 +140,7 @@ local function create(sub, gen, id, primary, acked, epoch, profile, aside)
     wake = '', woke = 0, attempt = 0, handed = 0, sent = 0, moved = 0, due = 0, by = '-',
     failing = 0, uncounted = 0, parked = 0, retired = 0, stalled = 0, hidden = 0, more = 0,
     born = aside and aside.born or profile and epoch or 0, replay = aside and aside.replay or 0,
-    acked = acked, owner = aside and aside.owner, ends = aside and aside.ends, was_due = 0,
+    acked = acked, owner = aside and aside.owner, ends = aside and aside.ends, was_place = '',
   }
   set_who(c)
   if restarts() > 0 then redis.call('HSET', P .. 'f:' .. id, 'restarts', int(restarts())) end
@@ -154,7 +157,7 @@ end
 -- over notes that the wake of a consumer is over (fsm.WakeEnd).
 local function over(c, cause)
   if c.state == 'waking' or c.state == 'live' then
-    ended[#ended + 1] = { c.id, c.sub, c.primary, c.epoch, c.wake, c.woke, cause }
+    tell('ended', c.id, c.sub, c.primary, c.epoch, c.wake, c.woke, cause)
   end
 end
 
@@ -165,7 +168,7 @@ local function is_gone(c, cause)
   over(c, 'removed')
   if c.owner then return end
   local l = links(c)[c.primary]
-  gone[#gone + 1] = { c.sub, c.gen, c.id, c.primary, l and l.acked or '', cause }
+  tell('removed', c.sub, c.gen, c.id, c.primary, l and l.acked or '', cause)
 end
 
 -- floor is the highest epoch of all removed consumers.

@@ -50,7 +50,7 @@ local function leave_letters(c, cause, tail)
   end
   if #letters == 0 then return end
   keep_letters(c, letters)
-  left[#left + 1] = { c.sub, c.primary, cause, #letters / 2 }
+  tell('left', c.sub, c.primary, cause, #letters / 2)
 end
 
 -- leave_letter leaves the dead letter of a consumer that is given up, and notes its number (spec.unwoken).

@@ -12,7 +12,7 @@ end
 local function quarantine(id, why)
   why = string.sub(why, 1, 200)
   unlist(id)
-  if redis.call('HSET', P .. 'quarantined', id, why) == 1 then quarantined[#quarantined + 1] = { id, why } end
+  if redis.call('HSET', P .. 'quarantined', id, why) == 1 then tell('quarantined', id, why) end
 end
 
 local function is_quarantined(id) return redis.call('HEXISTS', P .. 'quarantined', id) == 1 end
@@ -43,10 +43,12 @@ end
 -- apart is look, but puts the consumer in quarantine if f fails. The wakes that f has asked for are dropped then,
 -- because they are not stored.
 local function apart(f, id, ...)
-  local asked = #deliveries
+  local before = #told
   local ok, result = look(f, id, ...)
   if ok then return result end
-  for i = #deliveries, asked + 1, -1 do deliveries[i] = nil end
+  for i = #told, before + 1, -1 do
+    if told[i][1] == 'delivery' then table.remove(told, i) end
+  end
   quarantine(id, result)
 end
 

@@ -39,7 +39,7 @@ end
 
 -- came_idle notes the streams of a consumer that has become idle.
 local function came_idle(c)
-  for path in pairs(links(c)) do idle[#idle + 1] = path end
+  for path in pairs(links(c)) do tell('idle', path) end
 end
 
 -- finished ends the wake of a consumer, if it is in one. It wakes the consumer again if work is pending, and saves it.

@@ -7,15 +7,14 @@ local function pending(c)
   return false
 end
 
--- links_list returns the flat list path, acked, tail, … of a consumer's links.
-local function links_list(c)
-  local s = {}
+-- add_links adds the links of a consumer to a list: path, acked, tail, …
+local function add_links(list, c)
   for path, l in pairs(links(c)) do
-    s[#s + 1] = path
-    s[#s + 1] = l.acked
-    s[#s + 1] = l.tail
+    list[#list + 1] = path
+    list[#list + 1] = l.acked
+    list[#list + 1] = l.tail
   end
-  return s
+  return list
 end
 
 -- new_wake_id returns the id of a wake that this call begins.
@@ -108,10 +107,10 @@ local function ask_for_attempt(c)
       if tonumber(epoch) == c.epoch then span = tonumber(n) end
     end
   end
-  deliveries[#deliveries + 1] = {
-    c.id, c.sub, c.gen, c.primary, c.epoch, c.wake, c.attempt, links_list(c), c.woke, born, attempt, span,
-    c.handed, nudged, replay, c.owner or '',
-  }
+  told[#told + 1] = add_links({
+    'delivery', c.id, c.sub, c.gen, c.primary, c.epoch, c.wake, c.attempt, c.woke, born, attempt, span, c.handed,
+    nudged, replay, c.owner or '',
+  }, c)
 end
 
 -- uncount takes the time since a moment out of the failure clock, because no attempt could be made in it. The clock
