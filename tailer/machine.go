@@ -56,7 +56,6 @@ import (
 //
 // A hint that comes outside a wait counts for the next wait. It stops a live request only if the store must be told
 // something, or if the slot went to another stream. Now and then a HEAD checks the live request (inputChecked).
-// and then (input checked).
 type machine struct {
 	rules *Config
 	// home is the partition of the consumers that patterns made.

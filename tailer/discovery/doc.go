@@ -7,8 +7,8 @@
 //
 // For each path, one worker at a time reads the record, and asks upstream where needed. It asks [fsm.StartOffset] where
 // each new consumer begins. It then makes one store call, which links the consumers and moves the record
-// (reconcile.go). Nothing else links. If a stream is linked already, a write to it needs none of this: the worker has
-// the [Watcher] tell the store the tail.
+// (reconcile.go). Only a callback links a consumer to more streams (httpapi/native/callback_look.go). If a stream is
+// linked already, a write to it needs none of this: the worker has the [Watcher] tell the store the tail.
 //
 // The rules:
 //
