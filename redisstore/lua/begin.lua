@@ -8,7 +8,7 @@ if c and c.state == 'waking' and c.retired == 0 and c.hidden == 0 and not is_dea
   local function held_by() return int(c.epoch) .. ' ' .. int(c.handed) .. ' ' .. by end
   local out = c.sent == 1
   if out and redis.call('HGET', P .. 'f:' .. c.id, 'holder') == held_by() then
-    c.due = now + patience(c)
+    c.due = now() + patience(c)
     ask_for_attempt(c)
     save(c)
   elseif c.epoch == tonumber(epoch) and c.wake == wake and c.handed == tonumber(handed) and

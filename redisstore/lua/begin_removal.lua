@@ -8,6 +8,6 @@ local brought = c and c.state == 'idle' and acked_of(c, stream) == tail and
 if kept > 0 then return reply('0') end
 if tail == '' and kept < 0 then return reply('1') end -- it is gone since then
 local goes = tail == '' or brought
-if not goes and now < FSM.OUTBOX_REMOVAL - kept then return reply('0') end -- what was begun may still be under way
-redis.call('ZADD', P .. 'event_streams', goes and int(-now) or '0', stream)
+if not goes and now() < FSM.OUTBOX_REMOVAL - kept then return reply('0') end -- what was begun may still be under way
+redis.call('ZADD', P .. 'event_streams', goes and int(-now()) or '0', stream)
 return reply(goes and '1' or '0')

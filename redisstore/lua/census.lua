@@ -10,9 +10,9 @@ for i = A, #ARGV, 2 do
   all = all + redis.call('SCARD', P .. 'b:' .. sub .. ':' .. gen)
 end
 local oldest = redis.call('ZRANGE', P .. 'waiting', 0, 0, 'WITHSCORES')[2]
-local waited = oldest and math.max(0, now - oldest) or 0
+local waited = oldest and math.max(0, now() - oldest) or 0
 local due = redis.call('ZRANGE', P .. 'due', 0, 0, 'WITHSCORES')[2]
-local overdue = due and math.max(0, now - due) or 0
+local overdue = due and math.max(0, now() - due) or 0
 return reply(
   count('waiting'), count('aside'), count('retired'), count('live'), count('given_up'), all,
   redis.call('HLEN', P .. 'known'), waited, count('dead'), redis.call('HLEN', P .. 'quarantined'), overdue)

@@ -11,17 +11,17 @@ for _, placed in ipairs(list) do
   local r = redis.call('HMGET', P .. 'event:' .. id, 'status', 'consumer', 'at', 'delivered', 'deliver_at')
   local status = event_status(unpack(r))
   local till = (r[4] or '0') ~= '0' and redis.call('ZSCORE', P .. 'expire', id) -- it was delivered before
-  if till and tonumber(till) <= now then status = nil end
+  if till and tonumber(till) <= now() then status = nil end
   if n[status] then n[status] = n[status] + 1 end
   local waits = status == 'pending' or status == 'delivering' or status == 'retrying'
   local since = begins_at(placed, r[5])
-  if waits and tonumber(r[5] or '0') <= now and (oldest == 0 or since < oldest) then oldest = since end
+  if waits and tonumber(r[5] or '0') <= now() and (oldest == 0 or since < oldest) then oldest = since end
 end
 if at == '' then
   for _, status in ipairs({ 'delivered', 'dead_letter', 'cancelled' }) do
     n[status] = n[status] + redis.call('ZCARD', events_of(status))
   end
-  for _, id in ipairs(redis.call('ZRANGEBYSCORE', P .. 'expire', '-inf', int(now))) do
+  for _, id in ipairs(redis.call('ZRANGEBYSCORE', P .. 'expire', '-inf', int(now()))) do
     local status, placed = unpack(redis.call('HMGET', P .. 'event:' .. id, 'status', 'placed'))
     if placed and (status == 'delivered' or status == 'cancelled') then n[status] = n[status] - 1 end
   end

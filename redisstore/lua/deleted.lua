@@ -23,7 +23,7 @@ if cursor == '0' then
   if anew == '1' then
     -- The field first gets the stamp, which no record had before. Within one microsecond, micros could equal first of
     -- the old record.
-    local stamp, till = next_stamp(), doubt == '1' and micros + GRACE * 1000 or micros
+    local stamp, till = next_stamp(), doubt == '1' and micros() + GRACE * 1000 or micros()
     put_stream(path, {
       awaited = true, first = stamp, till = till, noted = 0, linked = 0, stamp = stamp, lost = lost_version(),
       begin = '-1', tail = '',

@@ -41,17 +41,17 @@ local function act(id)
     -- The function load has begun this wake just now. The deadline that has passed was of another wake.
   elseif c.hidden > 0 then
     -- Only an answer of upstream ends the hiding (hide.lua): the watcher may have been unable to ask.
-    c.due = now + GRACE
+    c.due = now() + GRACE
     save(c)
     tell('hidden', c.primary)
   elseif c.state == 'waking' and c.retired == 0 and is_away(c) then
-    c.due = now + math.min(GRACE, FSM.RETRY_CAP)
+    c.due = now() + math.min(GRACE, FSM.RETRY_CAP)
     save(c)
   elseif c.state == 'waking' and c.retired == 0 then
     take_back(c)
     if c.sent == 1 then
       uncount(c, c.due)
-      failed(c, 0, false, 'no answer in time', c.profile or '', '0', math.max(now, request_ends(c)))
+      failed(c, 0, false, 'no answer in time', c.profile or '', '0', math.max(now(), request_ends(c)))
     else
       hand_out(c)
     end
@@ -68,7 +68,7 @@ local function act(id)
   end
 end
 
-local ids = redis.call('ZRANGEBYSCORE', P .. 'due', '-inf', now, 'LIMIT', 0, most)
+local ids = redis.call('ZRANGEBYSCORE', P .. 'due', '-inf', now(), 'LIMIT', 0, most)
 for _, id in ipairs(ids) do
   if not can_read(id) then
     stopped = 1

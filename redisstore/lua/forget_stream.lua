@@ -5,7 +5,7 @@
 -- consumers of the stream. O(1).
 local path, stamp, read_by_others = unpack(ARGV, A)
 local s = stream_of(path)
-if not s or s.stamp ~= tonumber(stamp) or s.awaited and micros < s.till then return reply(0) end
+if not s or s.stamp ~= tonumber(stamp) or s.awaited and micros() < s.till then return reply(0) end
 if read_by_others ~= '1' and redis.call('EXISTS', P .. 'w:' .. path) == 1 then return reply(0) end
 drop_stream(path)
 return reply(1)

@@ -12,9 +12,9 @@ local next_cursor = visit(P .. 'w:' .. path, cursor, function(id)
     if c.state == 'waking' then
       if c.hidden > 0 then uncount(c, c.hidden) else uncount_unattempted(c) end
     end
-    c.hidden, c.due = now, now + GRACE
+    c.hidden, c.due = now(), now() + GRACE
     save(c)
-  elseif absence == '2' and now >= c.hidden + GRACE then
+  elseif absence == '2' and now() >= c.hidden + GRACE then
     -- If the stream comes back, it is a new one. Discovery must not take it for linked.
     leave_letters(c, 'stream_gone', tail_of(path))
     drop_stream(path)

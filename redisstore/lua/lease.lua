@@ -18,5 +18,5 @@ if ttl == 0 then
   return reply(0, base)
 end
 redis.call('SET', P .. 'lease', replica, 'PX', ttl)
-redis.call('HSET', P .. 'meta', 'at', now)
+redis.call('HSET', P .. 'meta', 'at', now())
 return reply(1, base)

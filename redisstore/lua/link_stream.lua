@@ -76,7 +76,7 @@ end
 if not again then
   if last == '1' then
     if s.noted == 0 then s.noted = version end
-    s.awaited, s.linked, s.tail, s.till, s.stamp = false, version, tail, micros + span * 1000, next_stamp()
+    s.awaited, s.linked, s.tail, s.till, s.stamp = false, version, tail, micros() + span * 1000, next_stamp()
   end
   s.nonce = NONCE
   put_stream(path, s)

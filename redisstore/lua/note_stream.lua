@@ -6,12 +6,12 @@
 -- Returns { code, record }. Code 1: it is on record now. Code 0: nothing was changed. Either a record is there although
 -- a tail was shown, or upstream was asked before the stamp moved. O(1).
 local path, stamp, tail, begin, span, lost = unpack(ARGV, A)
-local till = micros + span * 1000
+local till = micros() + span * 1000
 local s = stream_of(path)
 if not s then
   if stamp ~= '' and tonumber(stamp) ~= removed_stamp() then return reply(0, stream_reply(path)) end
   s = {
-    awaited = tail == '', first = micros, till = till, noted = 0, linked = 0, stamp = next_stamp(),
+    awaited = tail == '', first = micros(), till = till, noted = 0, linked = 0, stamp = next_stamp(),
     lost = math.max(lost_version(), tonumber(lost)), begin = begin, tail = tail,
   }
 elseif not s.awaited or tail ~= '' then

@@ -9,10 +9,10 @@ if c and c.state == 'waking' and c.handed == tonumber(handed) and c.hidden == 0 
   if out or c.retired == 0 and c.attempt == tonumber(attempt) - 1 then
     if out then
       c.attempt, c.sent = c.attempt - 1, 0
-      if c.failing > 0 then c.parked = now end
+      if c.failing > 0 then c.parked = now() end
     end
     redis.call('HSET', P .. 'f:' .. c.id, 'held', int(c.epoch) .. ' ' .. int(c.handed) .. ' ' .. why)
-    c.due = now + tonumber(wait)
+    c.due = now() + tonumber(wait)
     save(c)
   end
 end

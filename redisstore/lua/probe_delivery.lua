@@ -5,12 +5,12 @@ local c = current(record, consumer, epoch, wake)
 if not c or not waits(c) then return reply(0) end
 if c.attempt > 0 then
   local nudged = nudged_of(c)
-  if nudged > now then
+  if nudged > now() then
     set_nudged(c, nudged, true)
   elseif c.parked == 0 then
     set_nudged(c, c.due, true)
   end
 end
-c.due = now
+c.due = now()
 save(c)
 return reply(1)

@@ -24,6 +24,6 @@ for i = A + 1, #ARGV do
   local c = r[1] and r[5] ~= '' and record(r[5])
   local of = c and { c.state, int(c.sent), int(c.attempt), int(c.due), place_in_stream(c) } or { '', '0', '0', '0', '' }
   for k = 1, 5 do r[13 + k] = of[k] end
-  found[#found + 1] = r[1] and (r[13] == '0' or tonumber(r[13]) > now) and r or {}
+  found[#found + 1] = r[1] and (r[13] == '0' or tonumber(r[13]) > now()) and r or {}
 end
 return reply(found)

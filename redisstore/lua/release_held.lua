@@ -15,12 +15,12 @@ local next_cursor = visit(P .. 'b:' .. sub .. ':' .. gen, cursor, function(id)
     local nudged, probed = nudged_of(c)
     if nudged == 0 then
       set_nudged(c, c.due)
-    elseif nudged <= now then
+    elseif nudged <= now() then
       return
     end
     if probed then set_nudged(c, nudged) end
   end
-  c.due = now
+  c.due = now()
   save(c)
 end)
 return reply(next_cursor)

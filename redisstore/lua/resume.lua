@@ -12,8 +12,8 @@ local resumed, any = 0, redis.call('EXISTS', P .. 'quarantined') == 1
 local function restore(c)
   redis.call('HDEL', P .. 'quarantined', c.id)
   c.was_place, c.was_due, c.was_failing, c.was_hidden = '', -1, -1, -1
-  if c.state == 'waking' and c.retired == 0 then c.sent, c.due = 0, now end
-  if c.state == 'live' then c.due = now + LIVENESS end
+  if c.state == 'waking' and c.retired == 0 then c.sent, c.due = 0, now() end
+  if c.state == 'live' then c.due = now() + LIVENESS end
   wake_if_pending(c)
   save(c)
 end
@@ -28,9 +28,9 @@ local next_cursor = visit(P .. 'b:' .. sub .. ':' .. gen, cursor, function(id)
     return
   end
   local waits = c and c.state == 'waking' and c.sent == 0 and c.handed > 0 and c.retired == 0 and c.hidden == 0
-  local held_back = waits and (c.attempt == 0 or c.parked > 0) and c.due > now
+  local held_back = waits and (c.attempt == 0 or c.parked > 0) and c.due > now()
   if held_back and not stays(held_of(c)) or held_back and lost and held_of(c) == 'consent' then
-    c.due = now
+    c.due = now()
   elseif c and c.state == 'given_up' then
     if lost then return end
     revive(c)
@@ -38,7 +38,7 @@ local next_cursor = visit(P .. 'b:' .. sub .. ':' .. gen, cursor, function(id)
   elseif c and c.retired == 1 then
     delivered(c)
     c.attempt = 0
-    if c.state == 'waking' and c.hidden == 0 then c.due = now end
+    if c.state == 'waking' and c.hidden == 0 then c.due = now() end
   else
     return
   end

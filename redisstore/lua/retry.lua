@@ -7,7 +7,7 @@ local next_cursor = visit(P .. 'b:' .. sub .. ':' .. gen, cursor, function(id)
   local c = record(id)
   if not c or not waits(c) then return end
   retried = retried + 1
-  c.due = now
+  c.due = now()
   set_nudged(c, 0)
   save(c)
 end)

@@ -3,7 +3,7 @@
 local consumer, epoch, wake = unpack(ARGV, A)
 local c = current(record, consumer, epoch, wake)
 if not c or not waits(c) then return reply(0) end
-c.due = now
+c.due = now()
 set_nudged(c, 0)
 save(c)
 return reply(1)

@@ -22,12 +22,12 @@ local fresh = not status
 if fresh then
   status, begins = 'pending', deliver_at
   local since = math.max(tonumber(retention), FSM.OUTBOX_RETENTION)
-  if begins_at(placed, begins) <= now - since and not replay then return reply('0') end
+  if begins_at(placed, begins) <= now() - since and not replay then return reply('0') end
   if is_removing(stream) then return reply('0') end
 elseif is_over and not replay or status == 'cancelled' or elsewhere then
   return reply('0')
 end
-local early = status == 'pending' and not released and tonumber(begins or '0') > now
+local early = status == 'pending' and not released and tonumber(begins or '0') > now()
 if replay and begins and (early or is_over and from ~= place) then return reply('0') end
 if fresh and key_kept == '0' then return reply('-1') end
 if fresh then keep_event(event, text, placed, provider, retention, begins, stream, '', '') end

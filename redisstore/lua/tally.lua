@@ -48,7 +48,7 @@ local function fails(t, id, since)
   local c = peek(id)
   if not c or c.gen ~= t.gen or c.hidden > 0 then return end
   t.some = true
-  local has_failed = tonumber(since) <= now
+  local has_failed = tonumber(since) <= now()
   if c.retired == 0 then
     if has_failed then t.failing = t.failing + 1 end
   elseif c.state ~= 'waking' then

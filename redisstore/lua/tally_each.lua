@@ -20,7 +20,7 @@ local function count(id, t, gen)
     return
   end
   local since = c.failing
-  local fails = since > 0 and since <= now
+  local fails = since > 0 and since <= now()
   if c.retired == 1 then
     t.retired = t.retired + 1
   elseif fails then

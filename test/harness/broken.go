@@ -48,12 +48,12 @@ var BrokenScripts = []BrokenScript{
 	},
 	{
 		Name: "a consumer that is awake has no deadline", File: "redisstore/lua/library/steps.lua",
-		Old: "if c.hidden == 0 then c.due = now + LIVENESS end",
+		Old: "if c.hidden == 0 then c.due = now() + LIVENESS end",
 		New: "c.due = 0",
 	},
 	{
 		Name: "a stream that answers 404 once is gone", File: "redisstore/lua/hide.lua",
-		Old: "    c.hidden, c.due = now, now + GRACE\n    save(c)\n",
+		Old: "    c.hidden, c.due = now(), now() + GRACE\n    save(c)\n",
 		New: "    remove(c, 'stream_gone')\n",
 	},
 	{

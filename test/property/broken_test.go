@@ -76,7 +76,7 @@ var brokenPushes = []harness.BrokenScript{
 	},
 	{
 		Name: "a nudge that was not used is the last", File: "redisstore/lua/release_held.lua",
-		Old: "elseif nudged <= now then", New: "else",
+		Old: "elseif nudged <= now() then", New: "else",
 	},
 	{
 		Name: "a nudged attempt counts", File: "redisstore/lua/library/transitions.lua",
@@ -84,15 +84,15 @@ var brokenPushes = []harness.BrokenScript{
 	},
 	{
 		Name: "a nudge puts off the next attempt", File: "redisstore/lua/library/transitions.lua",
-		Old: "now + math.max(nudged - now, wait)", New: "now + nudged - began_at + wait",
+		Old: "now() + math.max(nudged - now(), wait)", New: "now() + nudged - began_at + wait",
 	},
 	{
 		Name: "an endpoint that was nudged asks for a pause in vain", File: "redisstore/lua/library/transitions.lua",
-		Old: "now + math.max(nudged - now, wait)", New: "nudged",
+		Old: "now() + math.max(nudged - now(), wait)", New: "nudged",
 	},
 	{
 		Name: "no attempt counts once there was a nudge", File: "redisstore/lua/library/transitions.lua",
-		Old: "if not probed then set_nudged(c, now) end", New: "set_nudged(c, nudged)",
+		Old: "if not probed then set_nudged(c, now()) end", New: "set_nudged(c, nudged)",
 	},
 	{
 		Name: "what was nudged once is never nudged again", File: "redisstore/lua/library/transitions.lua",
@@ -104,7 +104,7 @@ var brokenPushes = []harness.BrokenScript{
 	},
 	{
 		Name: "a nudged attempt passes for the last one", File: "redisstore/lua/library/wake.lua",
-		Old: "c.attempt > 1 and now < (nudged_of(c)) and 1 or 0", New: "0",
+		Old: "c.attempt > 1 and now() < (nudged_of(c)) and 1 or 0", New: "0",
 	},
 	{
 		Name: "a probe counts", File: "redisstore/lua/probe_delivery.lua",
@@ -116,7 +116,7 @@ var brokenPushes = []harness.BrokenScript{
 	},
 	{
 		Name: "a probe that fails passes for a nudge", File: "redisstore/lua/library/transitions.lua",
-		Old: "if not probed then set_nudged(c, now) end", New: "set_nudged(c, now)",
+		Old: "if not probed then set_nudged(c, now()) end", New: "set_nudged(c, now())",
 	},
 	{
 		Name: "an attempt that is out is probed", File: "redisstore/lua/longest_waiting.lua",
@@ -128,7 +128,7 @@ var brokenPushes = []harness.BrokenScript{
 	},
 	{
 		Name: "an operator asks in vain", File: "redisstore/lua/retry.lua",
-		Old: "  c.due = now\n", New: "",
+		Old: "  c.due = now()\n", New: "",
 	},
 	{
 		Name: "a wake is retried that is over", File: "redisstore/lua/retry_delivery.lua",
@@ -136,7 +136,7 @@ var brokenPushes = []harness.BrokenScript{
 	},
 	{
 		Name: "a wake is retried in vain", File: "redisstore/lua/retry_delivery.lua",
-		Old: "c.due = now\n", New: "",
+		Old: "c.due = now()\n", New: "",
 	},
 	{
 		Name: "a pause goes on though an operator asks", File: "redisstore/lua/retry_endpoint.lua",
@@ -212,7 +212,7 @@ var brokenPushes = []harness.BrokenScript{
 	},
 	{
 		Name: "time in which an attempt is parked counts as failure", File: "redisstore/lua/park.lua",
-		Old: "c.parked = now", New: "c.parked = 0",
+		Old: "c.parked = now()", New: "c.parked = 0",
 	},
 	{
 		Name: "a retry that was held back is not released", File: "redisstore/lua/resume.lua",
@@ -250,7 +250,7 @@ var brokenRewinds = []harness.BrokenScript{
 var brokenFailures = []harness.BrokenScript{
 	{
 		Name: "an attempt has failed while its request may be open", File: "redisstore/lua/due.lua",
-		Old: "math.max(now, request_ends(c))", New: "now",
+		Old: "math.max(now(), request_ends(c))", New: "now()",
 	},
 	{
 		Name: "a reported failure waits for the request of another attempt",

@@ -37,7 +37,7 @@ var brokenOutbox = []harness.BrokenScript{
 	},
 	{
 		Name: "what has expired is sent again", File: "redisstore/lua/take_event.lua",
-		Old: "<= now - since and not replay", New: "< 0 and not replay",
+		Old: "<= now() - since and not replay", New: "< 0 and not replay",
 	},
 	{
 		Name: "what has expired early is new", File: "redisstore/lua/take_event.lua",
@@ -70,7 +70,7 @@ var brokenOutbox = []harness.BrokenScript{
 	},
 	{
 		Name: "an event is sent before its time", File: "redisstore/lua/take_event.lua",
-		Old: "and tonumber(begins or '0') > now", New: "and false",
+		Old: "and tonumber(begins or '0') > now()", New: "and false",
 	},
 	{
 		Name: "an event that was released is delayed again", File: "redisstore/lua/take_event.lua",
@@ -114,7 +114,7 @@ var brokenOutbox = []harness.BrokenScript{
 	},
 	{
 		Name: "a removal is over at once", File: "redisstore/lua/end_removal.lua",
-		Old: "or now < since + FSM.OUTBOX_REMOVAL", New: "",
+		Old: "or now() < since + FSM.OUTBOX_REMOVAL", New: "",
 	},
 	{
 		Name: "a stream is removed that has events to replay", File: "redisstore/lua/begin_removal.lua",

@@ -21,13 +21,16 @@
 --
 -- A script returns a list: the watermark now, the outcome, and then its own items (reply.lua).
 
--- The arguments of the call, and the time.
-local P, now, micros
+-- The arguments of the call.
+local P
 local WAKING, LIVENESS, GRACE, GC, INCARNATION, NONCE, JITTER, LASTING, SEEN, UNTRACED
 local A = 5
 
 -- last_settings are the settings that were read last, and last_now is the time in them.
 local last_settings, last_now
+
+-- The time of the call, once it is known (now, micros).
+local time_ms, time_micros
 
 -- told is the call's outcome: what the caller of the script has to do (fsm.Outcome). Each item begins with its kind.
 local told = {}
@@ -59,17 +62,26 @@ local function begin_call(keys, args)
     last_settings, last_now, UNTRACED, LASTING = args[1], tonumber(at), untraced == '1', INCARNATION == '?'
   end
   P, NONCE, JITTER, SEEN = keys[1], args[2], args[3], tonumber(args[4])
-  now, micros = last_now, last_now * 1000
-  if now < 0 then
-    local t = redis.call('TIME')
-    micros = t[1] * 1000000 + t[2]
-    now = math.floor(micros / 1000)
-  end
+  time_ms, time_micros = nil, last_now >= 0 and last_now * 1000 or nil
   if told[1] then told = {} end
   touched, mark, lost = false, SEEN, false
   meta_read, fenced, restarted, old_tails = nil, nil, nil, nil
   tails, closed = {}, {}
   links_read, begun = 0, {}
+end
+
+-- micros returns the time in microseconds, and now returns it in ms. A call has one time. Many calls need none.
+local function micros()
+  if not time_micros then
+    local t = redis.call('TIME')
+    time_micros = t[1] * 1000000 + t[2]
+  end
+  return time_micros
+end
+
+local function now()
+  time_ms = time_ms or math.floor(micros() / 1000)
+  return time_ms
 end
 
 -- tell adds an item to the outcome: its kind, and what belongs to it (tell in reply.go).

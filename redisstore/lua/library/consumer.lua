@@ -114,7 +114,7 @@ local function save(c)
   list(c, 'due', 'was_due')
   local was, place = c.was_place, place_of(c)
   if was ~= '' and was ~= place then redis.call('ZREM', P .. was, c.id) end
-  if place ~= '' and (place ~= was or c.begun) then redis.call('ZADD', P .. place, int(now), c.id) end
+  if place ~= '' and (place ~= was or c.begun) then redis.call('ZADD', P .. place, int(now()), c.id) end
   c.was, c.was_place = text, place
 end
 

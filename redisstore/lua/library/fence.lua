@@ -37,12 +37,12 @@ local function fence()
   local at = SEEN == 0 and tonumber(redis.call('HGET', P .. 'meta', 'at'))
   local seen = math.max(mark, SEEN)
   mark = tonumber(meta()[3] or '0')
-  lost = lost or SEEN > mark or at and now - at > ABANDONED
+  lost = lost or SEEN > mark or at and now() - at > ABANDONED
   if lost or incarnation() ~= recorded then
-    if lost or recorded or LASTING then base = math.max(base + FSM.LEAST_EPOCHS, now * FSM.EPOCHS) end
+    if lost or recorded or LASTING then base = math.max(base + FSM.LEAST_EPOCHS, now() * FSM.EPOCHS) end
     -- The other callers have seen less than this one, or little more. They must not all find the same loss.
     mark = lost and math.max(mark, seen) + 1000000 or math.max(mark, 1)
-    redis.call('HSET', P .. 'meta', 'life', incarnation(), 'base', base, 'mark', mark, 'at', now)
+    redis.call('HSET', P .. 'meta', 'life', incarnation(), 'base', base, 'mark', mark, 'at', now())
     if lost or recorded then redis.call('HSET', P .. 'meta', 'unresumed', base) end
   end
   fenced = base

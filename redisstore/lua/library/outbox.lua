@@ -20,7 +20,7 @@ local function is_removing(stream) return tonumber(redis.call('ZSCORE', P .. 'ev
 -- forget_expired drops an event that was delivered or cancelled long enough ago. It says whether it did.
 local function forget_expired(id)
   local till = redis.call('ZSCORE', P .. 'expire', id)
-  if not till or tonumber(till) > now then return false end
+  if not till or tonumber(till) > now() then return false end
   local key = P .. 'event:' .. id
   local status, placed, delivered_at, begins, stream =
     unpack(redis.call('HMGET', key, 'status', 'placed', 'delivered', 'deliver_at', 'stream'))
@@ -29,7 +29,7 @@ local function forget_expired(id)
   if not placed then return true end
   redis.call('ZINCRBY', P .. 'event_streams', -1, stream)
   redis.call('ZREM', events_of(status), placed)
-  local left = begins_at(placed, begins) + FSM.OUTBOX_RETENTION - now
+  local left = begins_at(placed, begins) + FSM.OUTBOX_RETENTION - now()
   if left > 0 then
     redis.call('HSET', key, 'status', 'expired', 'placed', placed,
       'delivered', delivered_at, 'deliver_at', begins or '0')
@@ -40,7 +40,7 @@ end
 
 -- count_event counts, in the present hour, what has become of an event.
 local function count_event(what, provider)
-  local key = P .. 'hour:' .. int(math.floor(now / 3600000))
+  local key = P .. 'hour:' .. int(math.floor(now() / 3600000))
   local counts = redis.call('HLEN', key)
   if counts >= FSM.MAX_OUTBOX_COUNTS and redis.call('HEXISTS', key, what .. ' ' .. provider) == 0 then
     provider = '(other)'
@@ -87,7 +87,7 @@ end
 -- expire_event has an event go once its time is over.
 local function expire_event(id)
   local keep = redis.call('HGET', P .. 'event:' .. id, 'keep')
-  redis.call('ZADD', P .. 'expire', int(now + tonumber(keep)), id)
+  redis.call('ZADD', P .. 'expire', int(now() + tonumber(keep)), id)
 end
 
 -- event_is gives an event another status.
@@ -102,12 +102,12 @@ local function event_is(id, was, status)
   redis.call('ZADD', to, 0, placed)
   if status == 'delivering' or status == 'delivered' and delivered_at ~= '0' then return end
   count_event(status, provider)
-  if status == 'delivered' then count_event('t' .. event_bucket(now - begins_at(placed, begins)), provider) end
+  if status == 'delivered' then count_event('t' .. event_bucket(now() - begins_at(placed, begins)), provider) end
 end
 
 -- tried returns the last attempts of an event with one more.
 local function tried(tries, code, why)
-  tries = (tries or '') .. int(now) .. ' ' .. code .. ' ' .. string.gsub(why, '\n', ' ') .. '\n'
+  tries = (tries or '') .. int(now()) .. ' ' .. code .. ' ' .. string.gsub(why, '\n', ' ') .. '\n'
   local _, n = string.gsub(tries, '\n', '')
   return n > FSM.MAX_OUTBOX_TRIES and string.match(tries, '\n(.*)$') or tries
 end
@@ -117,7 +117,7 @@ local function event_failed(id, by, attempts, why, code)
   local key = P .. 'event:' .. id
   local status, tries = unpack(redis.call('HMGET', key, 'status', 'tries'))
   if status ~= 'delivering' then return end
-  redis.call('HSET', key, 'consumer', by, 'attempts', int(attempts), 'last', int(now),
+  redis.call('HSET', key, 'consumer', by, 'attempts', int(attempts), 'last', int(now()),
     'error', why, 'code', code, 'tries', tried(tries, code, why))
 end
 
@@ -126,13 +126,13 @@ local function event_over(id, attempts, dead, why, code)
   local key = P .. 'event:' .. id
   local status, delivered_at, tries = unpack(redis.call('HMGET', key, 'status', 'delivered', 'tries'))
   if status ~= 'delivering' then return end
-  redis.call('HSET', key, 'attempts', int(attempts), 'last', int(now),
+  redis.call('HSET', key, 'attempts', int(attempts), 'last', int(now()),
     'error', why, 'code', code, 'tries', tried(tries, code, why))
   if dead then -- a replay of what was delivered may be
     event_is(id, status, delivered_at == '0' and 'dead_letter' or 'delivered')
   else
     event_is(id, status, 'delivered')
-    redis.call('HSET', key, 'delivered', int(now))
+    redis.call('HSET', key, 'delivered', int(now()))
     expire_event(id)
   end
 end

@@ -14,7 +14,7 @@ local function wake_if_pending(c, has_work)
   begin(c)
   if c.retired == 1 then return end -- only a resumption ends that
   if c.stalled >= FSM.STALL_LIMIT then
-    c.due = now + retry_delay(c.stalled - FSM.STALL_LIMIT + 1)
+    c.due = now() + retry_delay(c.stalled - FSM.STALL_LIMIT + 1)
   else
     hand_out(c)
   end
@@ -25,7 +25,7 @@ local function rest_idle(c)
   if c.state == 'waking' and c.failing > 0 then
     uncount(c, c.parked)
     c.parked = 0
-    c.uncounted = c.uncounted - math.max(0, now - c.failing)
+    c.uncounted = c.uncounted - math.max(0, now() - c.failing)
   end
   c.state, c.attempt, c.sent = 'idle', 0, 0
 end
@@ -97,7 +97,7 @@ end
 
 local function go_live(c)
   c.state, c.attempt, c.sent = 'live', 0, 0
-  if c.hidden == 0 then c.due = now + LIVENESS end
+  if c.hidden == 0 then c.due = now() + LIVENESS end
 end
 
 local function show(c)
@@ -107,11 +107,11 @@ local function show(c)
   end
   c.hidden = 0
   if c.state == 'waking' then
-    c.sent, c.due = 0, now
+    c.sent, c.due = 0, now()
   elseif c.state == 'given_up' then
     c.due = 0
   elseif c.state == 'live' then
-    c.due = now + LIVENESS
+    c.due = now() + LIVENESS
   end
 end
 

@@ -3,7 +3,7 @@
 -- next_stamp moves the partition's stamp. The stamp is a time, in microseconds. So a store that has lost its latest
 -- changes does not give a stamp twice.
 local function next_stamp()
-  local stamp = math.max(micros, tonumber(redis.call('HGET', P .. 'meta', 'stamp') or '0') + 1)
+  local stamp = math.max(micros(), tonumber(redis.call('HGET', P .. 'meta', 'stamp') or '0') + 1)
   redis.call('HSET', P .. 'meta', 'stamp', int(stamp))
   return stamp
 end

@@ -78,7 +78,7 @@ local function failed(c, retry_after, retired, why, profile, span, from)
     _, lasting, delays = profile_of(c)
     if #delays == 0 then delays = nil end
   end
-  from = from or now
+  from = from or now()
   if c.failing == 0 or c.failing > from then c.failing = from end
   c.sent = 0
   redis.call('HSET', P .. 'f:' .. c.id, 'error', why)
@@ -91,12 +91,12 @@ local function failed(c, retry_after, retired, why, profile, span, from)
   if retired then
     c.retired, c.due = 1, 0
   elseif began_at < nudged then
-    c.attempt, c.due = c.attempt - 1, now + math.max(nudged - now, wait)
-    if not probed then set_nudged(c, now) end
+    c.attempt, c.due = c.attempt - 1, now() + math.max(nudged - now(), wait)
+    if not probed then set_nudged(c, now()) end
   elseif last and not lasting then
     give_up(c)
   else
-    c.due = now + math.max(delays and delay_of(delays, c.attempt) or retry_delay(c.attempt), wait)
+    c.due = now() + math.max(delays and delay_of(delays, c.attempt) or retry_delay(c.attempt), wait)
   end
 end
 

@@ -25,11 +25,11 @@ local function begin(c)
   begun[c.id] = true
   local base = fence()
   -- A server that does not tell its incarnation may have lost what another caller has seen. So epochs follow its clock.
-  if incarnation() == '-' then base = math.max(base, now * FSM.EPOCHS) end
+  if incarnation() == '-' then base = math.max(base, now() * FSM.EPOCHS) end
   c.epoch = math.max(c.epoch, base) + 1
   c.wake = new_wake_id(c)
   c.moved, c.attempt, c.handed, c.sent = 0, 0, 0, 0
-  c.woke = now
+  c.woke = now()
 end
 
 -- profiles are the profiles that were read, by their texts. They last from call to call. No text is read in two ways.
@@ -95,11 +95,11 @@ end
 
 -- waits says whether the next attempt of a consumer's wake is due later.
 local function waits(c)
-  return c.state == 'waking' and c.sent == 0 and c.retired == 0 and c.hidden == 0 and c.due > now
+  return c.state == 'waking' and c.sent == 0 and c.retired == 0 and c.hidden == 0 and c.due > now()
 end
 
 local function ask_for_attempt(c)
-  local born, attempt, span, nudged, replay = 0, 0, 0, c.attempt > 1 and now < (nudged_of(c)) and 1 or 0, 0
+  local born, attempt, span, nudged, replay = 0, 0, 0, c.attempt > 1 and now() < (nudged_of(c)) and 1 or 0, 0
   if c.profile then
     born, attempt, replay = c.born, profile_of(c), c.replay > 0 and 1 or 0
     if c.attempt > 1 then
@@ -116,7 +116,7 @@ end
 -- uncount takes the time since a moment out of the failure clock, because no attempt could be made in it. The clock
 -- does not hold what lies before the first failure.
 local function uncount(c, since)
-  if c.failing > 0 and since > 0 then c.uncounted = c.uncounted + math.max(0, now - math.max(since, c.failing)) end
+  if c.failing > 0 and since > 0 then c.uncounted = c.uncounted + math.max(0, now() - math.max(since, c.failing)) end
 end
 
 -- uncount_unattempted takes the time since the next attempt was due, or was parked, out of the failure clock.
@@ -142,7 +142,7 @@ local function hand_out(c)
     over(c, 'lost')
     begin_anew(c)
   end
-  c.attempt, c.handed, c.sent, c.due = c.attempt + 1, c.handed + 1, 1, now + patience(c)
+  c.attempt, c.handed, c.sent, c.due = c.attempt + 1, c.handed + 1, 1, now() + patience(c)
   ask_for_attempt(c)
 end
 
