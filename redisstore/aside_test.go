@@ -41,7 +41,7 @@ func (w *world) fillAside(t *testing.T, sub fsm.Subscription, path string, n int
 	return wakes[0]
 }
 
-// TestOnlySoManyDeliveriesStepAside holds the bound: with so many aside the stream waits, until one of them is done.
+// TestOnlySoManyDeliveriesStepAside holds the bound: with so many aside the stream waits.
 func TestOnlySoManyDeliveriesStepAside(t *testing.T) {
 	t.Parallel()
 	w := open(t, redisstore.EmptyRedis(t).URL, 1)
@@ -60,45 +60,6 @@ func TestOnlySoManyDeliveriesStepAside(t *testing.T) {
 		t.Errorf("an event woke %+v", o)
 	}
 	h.bounded(t, 20, "observe") // whatever steps aside costs an append nothing
-	w.later(time.Hour)
-	o, _, err := w.Due(ctx, 0, fsm.MaxAsides+1)
-	if err != nil || len(o.Deliveries) != fsm.MaxAsides+1 {
-		t.Fatalf("due are %d, %v", len(o.Deliveries), err)
-	}
-	var aside, waits fsm.Delivery
-	for _, wake := range o.Deliveries {
-		switch {
-		case wake.End() == "":
-			waits = wake
-		case wake.Attempt != 2 || wake.Span != 1 || wake.Born != waits.Born:
-			t.Fatalf("one is retried as %+v", wake)
-		default:
-			aside = wake
-		}
-	}
-	w.failOne(t, sub, waits)
-	d := fsm.Delivered{Path: "/a", To: aside.End(), Within: aside.End(), Tail: "9", Profile: sub.Profile()}
-	if o := must[fsm.Outcome](t)(w.Deliver(ctx, aside.Ref(), d)); len(o.Removed)+len(o.Deliveries)+len(o.Idle) != 0 {
-		t.Errorf("one that is done asks for %+v", o)
-	}
-	if _, err := w.Consumer(ctx, aside.Ref().Consumer); !errors.Is(err, fsm.ErrNotFound) {
-		t.Errorf("one that is done is %v", err)
-	}
-	w.later(time.Hour)
-	o, _, err = w.Due(ctx, 0, 2*fsm.MaxAsides)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, wake := range o.Deliveries {
-		if wake.End() != "" {
-			continue
-		}
-		if o := w.failOne(t, sub, wake); len(o.Deliveries) != 1 || o.Deliveries[0].At("/a") == wake.At("/a") {
-			t.Errorf("in its place comes %+v", o)
-		}
-		return
-	}
-	t.Error("the stream was not retried")
 }
 
 // TestOnlySoManyDeliveriesOfASubscriptionStepAside holds the bound of a partition, which is each subscription's own.
@@ -178,90 +139,53 @@ func TestNothingIsLeftOfWhatStepsAside(t *testing.T) {
 	}
 }
 
-// TestAnAsideOfAnOldStreamIsNeverOfTheNewOne holds it for a stream that is made anew, also where it has too many
-// consumers for one script to see to, and the caller dies after the first.
+// TestAnAsideOfAnOldStreamIsNeverOfTheNewOne holds it for a stream that is made anew, where it has too many consumers
+// for one script to see to, and the caller dies after the first.
 func TestAnAsideOfAnOldStreamIsNeverOfTheNewOne(t *testing.T) {
 	t.Parallel()
-	for _, others := range []int{0, 60} {
-		t.Run(fmt.Sprint(others, " others"), func(t *testing.T) {
-			w := open(t, redisstore.EmptyRedis(t).URL, 1)
-			ctx := t.Context()
-			for i := range others {
-				must[fsm.Outcome](t)(w.Link(ctx, subscription(fmt.Sprint("other", i)), "/a", "9", "9"))
-			}
-			var asides []fsm.ConsumerRef
-			subs := []fsm.Subscription{unordered("s"), unordered("t"), unordered("u")}
-			for _, sub := range subs {
-				wake := w.fillAside(t, sub, "/a", 2)
-				for epoch := range wake.Epoch - 1 {
-					id := fsm.AsideID(wake.Consumer, epoch+1)
-					asides = append(asides, fsm.ConsumerRef{ID: id, Home: "/a"})
-					must[fsm.Consumer](t)(w.Consumer(ctx, asides[len(asides)-1]))
-				}
-			}
-			must[fsm.Outcome](t)(w.Restart(ctx, 0, "/none", "", "0")) // the script is loaded by this
-			h := sever(w)
-			h.left.Store(1)
-			_, err := w.Restart(ctx, 0, "/a", "9", "5")
-			if cut := errors.Is(err, fsm.ErrUnavailable); cut != (others > 0) {
-				t.Fatalf("the restart is answered %v", err)
-			}
-			h.left.Store(-1)
-			w.later(time.Hour)
-			o, _, err := w.Due(ctx, 0, 1000)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, wake := range o.Deliveries {
-				if wake.End() != "" {
-					t.Errorf("an aside is retried: %+v", wake)
-				}
-			}
-			for _, r := range asides {
-				if c, err := w.Consumer(ctx, r); !errors.Is(err, fsm.ErrNotFound) {
-					t.Errorf("an aside is %+v, %v", c, err)
-				}
-			}
-			for _, key := range allKeys(t, w) {
-				if strings.Contains(key, "}:x:") {
-					t.Errorf("%s is left", key)
-				}
-			}
-		})
-	}
-}
-
-// TestWhatIsAsideWaitsWhileItsStreamIsGone holds that nothing of it is handed out before the stream is back.
-func TestWhatIsAsideWaitsWhileItsStreamIsGone(t *testing.T) {
-	t.Parallel()
-	const asides = 3
+	const others = 60
 	w := open(t, redisstore.EmptyRedis(t).URL, 1)
 	ctx := t.Context()
-	w.fillAside(t, unordered("s"), "/a", asides)
-	due := func() (retried int) {
-		t.Helper()
-		o, _, err := w.Due(ctx, 0, 100)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, wake := range o.Deliveries {
-			if wake.End() != "" {
-				retried++
-			}
-		}
-		return retried
+	for i := range others {
+		must[fsm.Outcome](t)(w.Link(ctx, subscription(fmt.Sprint("other", i)), "/a", "9", "9"))
 	}
-	must[fsm.Outcome](t)(w.Hide(ctx, "/a", fsm.Missing))
-	for range 3 {
-		w.later(time.Hour)
-		if n := due(); n != 0 {
-			t.Errorf("%d are retried while the stream is gone", n)
+	var asides []fsm.ConsumerRef
+	subs := []fsm.Subscription{unordered("s"), unordered("t"), unordered("u")}
+	for _, sub := range subs {
+		wake := w.fillAside(t, sub, "/a", 2)
+		for epoch := range wake.Epoch - 1 {
+			id := fsm.AsideID(wake.Consumer, epoch+1)
+			asides = append(asides, fsm.ConsumerRef{ID: id, Home: "/a"})
+			must[fsm.Consumer](t)(w.Consumer(ctx, asides[len(asides)-1]))
 		}
 	}
-	must[fsm.Observation](t)(w.Observe(ctx, 0, "/a", "9", false))
-	w.later(min(timing.GoneGrace, fsm.RetryCap))
-	if n := due(); n != asides {
-		t.Errorf("%d are retried once it is back, want %d", n, asides)
+	must[fsm.Outcome](t)(w.Restart(ctx, 0, "/none", "", "0")) // the script is loaded by this
+	h := sever(w)
+	h.left.Store(1)
+	_, err := w.Restart(ctx, 0, "/a", "9", "5")
+	if !errors.Is(err, fsm.ErrUnavailable) {
+		t.Fatalf("the restart is answered %v", err)
+	}
+	h.left.Store(-1)
+	w.later(time.Hour)
+	o, _, err := w.Due(ctx, 0, 1000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, wake := range o.Deliveries {
+		if wake.End() != "" {
+			t.Errorf("an aside is retried: %+v", wake)
+		}
+	}
+	for _, r := range asides {
+		if c, err := w.Consumer(ctx, r); !errors.Is(err, fsm.ErrNotFound) {
+			t.Errorf("an aside is %+v, %v", c, err)
+		}
+	}
+	for _, key := range allKeys(t, w) {
+		if strings.Contains(key, "}:x:") {
+			t.Errorf("%s is left", key)
+		}
 	}
 }
 

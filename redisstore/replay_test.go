@@ -58,25 +58,6 @@ func TestAReplayGoesOnBehindLettersThatAreDropped(t *testing.T) {
 	}
 }
 
-// TestReplaysTakeNoPlaceOfAsides holds that they count for nothing where a subscription may have so many.
-func TestReplaysTakeNoPlaceOfAsides(t *testing.T) {
-	t.Parallel()
-	w := open(t, redisstore.EmptyRedis(t).URL, 1)
-	ctx, sub := t.Context(), unordered("s")
-	wake := must[fsm.Outcome](t)(w.Link(ctx, sub, "/a", fsm.Start, "2")).Deliveries[0]
-	w.dead(t, sub, wake, "1")
-	o := must[fsm.Outcome](t)(replayed(w.ReplayDeadLetters(ctx, fsm.LetterSpan{Through: fsm.MaxLetterNumber}, 1)))
-	if n, err := w.rdb.HExists(ctx, "rv:{0}:asides", sub.Generation).Result(); n || err != nil {
-		t.Errorf("a replay counts as an aside, %v", err)
-	}
-	must[fsm.Outcome](t)(w.Deliver(ctx, o.Deliveries[0].Ref(), fsm.Delivered{
-		Path: "/a", To: "1", Within: "1", Profile: sub.Profile(),
-	}))
-	if n, err := w.rdb.Exists(ctx, "rv:{0}:asides", "rv:{0}:replays").Result(); n != 0 || err != nil {
-		t.Errorf("after its end there is %d, %v", n, err)
-	}
-}
-
 func replayed(_ fsm.LetterWork, o fsm.Outcome, err error) (fsm.Outcome, error) { return o, err }
 
 // TestNothingIsReplayedToAnEndpointThatAnswered410 holds that a replay waits for the resumption, as all does.

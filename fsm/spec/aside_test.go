@@ -62,6 +62,7 @@ func TestAFailedDeliveryStepsAside(t *testing.T) {
 
 // TestWhatDoesNotStepAside holds that it is retried where it stands.
 func TestWhatDoesNotStepAside(t *testing.T) {
+	const crowded = "with no place left for its subscription"
 	profile := unordered.Profile()
 	change := func(f func(*fsm.Failure)) fsm.Failure {
 		failed := failure(profile)
@@ -93,6 +94,7 @@ func TestWhatDoesNotStepAside(t *testing.T) {
 		{"where the order of the stream holds", attempted(pushing, 1), failure(pushing.Profile()), false},
 		{"of a subscription that changed from it", attempted(unordered, 1), failure(pushing.Profile()), false},
 		{"with no place left", full, failure(profile), false},
+		{crowded, attempted(unordered, 1), failure(profile), false},
 		{"of an aside", aside, failure(profile), false},
 		{"that was answered 410", attempted(unordered, 1), change(func(f *fsm.Failure) { f.Retired = true }), false},
 		{"that brought nothing", attempted(unordered, 1), change(func(f *fsm.Failure) {
@@ -104,6 +106,9 @@ func TestWhatDoesNotStepAside(t *testing.T) {
 	} {
 		env := beside(time.Second)
 		env.Asides = fsm.MaxSubscriptionAsides - 1
+		if tc.name == crowded {
+			env.Asides++
+		}
 		got, e := Fail(tc.c, env, ref(tc.c), tc.f)
 		if (e.Aside != nil) != tc.steps {
 			t.Errorf("%s: %+v, %+v", tc.name, got, e)
@@ -111,16 +116,6 @@ func TestWhatDoesNotStepAside(t *testing.T) {
 		if !tc.steps && (got.Epoch != tc.c.Epoch || got.Asides != tc.c.Asides || got.FirstFailure.IsZero()) {
 			t.Errorf("%s: it is %+v", tc.name, got)
 		}
-	}
-}
-
-// TestNothingStepsAsideWhereItsSubscriptionHasTooMany holds that it is retried where it stands.
-func TestNothingStepsAsideWhereItsSubscriptionHasTooMany(t *testing.T) {
-	c := attempted(unordered, 1)
-	env := beside(time.Second)
-	env.Asides = fsm.MaxSubscriptionAsides
-	if got, e := Fail(c, env, ref(c), failure(unordered.Profile())); e.Aside != nil || got.FirstFailure.IsZero() {
-		t.Errorf("%+v, %+v", got, e)
 	}
 }
 

@@ -193,57 +193,24 @@ func TestWhatWasSentIsReadAgain(t *testing.T) {
 	refused("the stream was made anew", "EVENTS_CHANGED")
 }
 
-// TestWhatAWakeAndAnAsideHaveSentIsBuiltAgain holds it for a wake, whose token is not shown, and for a retry that has
-// stepped aside while the stream went on.
-func TestWhatAWakeAndAnAsideHaveSentIsBuiltAgain(t *testing.T) {
+// TestWhatAWakeHasSentIsBuiltAgain holds that its token is not shown.
+func TestWhatAWakeHasSentIsBuiltAgain(t *testing.T) {
 	t.Parallel()
-	e := shared(t)
-	body := func(of, id string) (body string, err error) {
-		a := e.operator().Do(http.MethodGet, "/api/v1/subscriptions/"+of+"/deliveries/"+id+"/request", "")
+	s := shared(t).idle(t)
+	s.worker.AnswerDone()
+	s.gateway.Append(s.path, `{"event":"that wakes"}`)
+	wake := s.worker.Wake(1)
+	want := strings.Replace(string(wake.Body), wake.Token, "[masked]", 1)
+	harness.Eventually(t, harness.Wait, "the wake is in the log", func() error {
+		path := "/api/v1/subscriptions/" + s.sub.ID + "/deliveries/" + wake.WakeID + "/request"
+		a := s.operator().Do(http.MethodGet, path, "")
 		if a.Status != http.StatusOK {
-			return "", fmt.Errorf("%d %s", a.Status, a.Body)
+			return fmt.Errorf("%d %s", a.Status, a.Body)
 		}
 		var r struct{ Body string }
-		a.Decode(t, &r)
-		return r.Body, nil
-	}
-	t.Run("a wake", func(t *testing.T) {
-		s := e.idle(t)
-		s.worker.AnswerDone()
-		s.gateway.Append(s.path, `{"event":"that wakes"}`)
-		wake := s.worker.Wake(1)
-		want := strings.Replace(string(wake.Body), wake.Token, "[masked]", 1)
-		harness.Eventually(t, harness.Wait, "the wake is in the log", func() error {
-			got, err := body(s.sub.ID, wake.WakeID)
-			if err == nil && got != want {
-				t.Errorf("shown is %s, and %s came", got, want)
-			}
-			return err
-		})
-	})
-	t.Run("an aside", func(t *testing.T) {
-		p := e.pushes(t, map[string]any{
-			"ordering": "none", "retry": map[string]any{"schedule": []string{"1s"}},
-		})
-		p.receiver.Answer(func(n int, _ harness.Push) int {
-			if n == 1 {
-				return http.StatusInternalServerError
-			}
-			return http.StatusNoContent
-		})
-		p.add(p.path, 0, 3)
-		harness.Eventually(t, harness.Wait, "what has stepped aside is taken", func() error {
-			return harness.True(func() bool { return len(p.receiver.Pushes()) == 4 }, "%d came",
-				len(p.receiver.Pushes()))()
-		})
-		for _, push := range p.receiver.Pushes() {
-			harness.Eventually(t, harness.Wait, "a push is in the log", func() error {
-				got, err := body(p.sub.ID, push.ID)
-				if err == nil && got != string(push.Body) {
-					t.Errorf("shown is %s, and %s came", got, push.Body)
-				}
-				return err
-			})
+		if a.Decode(t, &r); r.Body != want {
+			t.Errorf("shown is %s, and %s came", r.Body, want)
 		}
+		return nil
 	})
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"strings"
 	"testing"
 
 	"reveille/test/anycable"
@@ -68,62 +67,6 @@ func TestAPushThatFailsStepsAside(t *testing.T) {
 			t.Errorf("both subscriptions have an event %s", ids[0])
 		}
 		p.awaitAsides(0)
-	})
-
-	t.Run("a batch is retried as it was", func(t *testing.T) {
-		p := e.pushes(t, map[string]any{"retry": patient, "ordering": "none", "batch": 5})
-		p.receiver.Answer(func(n int, push harness.Push) int {
-			if _, taken := p.receiver.Taken(p.path); brings(push, 3) && len(taken) < 15 {
-				return http.StatusInternalServerError
-			}
-			return http.StatusOK
-		})
-		events := p.add(p.path, 0, 20) // in one append, so that no batch has less
-		_, got := p.receiver.Await(p.path, len(events))
-		if want := slices.Concat(events[5:], events[:5]); !slices.Equal(got, want) {
-			t.Errorf("they came as %q", got)
-		}
-		pushes := p.receiver.Pushes()
-		for _, push := range pushes {
-			if brings(push, 3) && (push.ID != pushes[0].ID || !bytes.Equal(push.Body, pushes[0].Body)) {
-				t.Errorf("a retry is %s %s, the first attempt was %s %s", push.ID, push.Body, pushes[0].ID,
-					pushes[0].Body)
-			}
-		}
-		p.awaitAsides(0)
-	})
-
-	t.Run("what fails for the last time is dead", func(t *testing.T) {
-		p := e.pushes(t, map[string]any{"retry": map[string]any{"schedule": []string{"1s", "1s"}}, "ordering": "none"})
-		p.receiver.Answer(func(_ int, push harness.Push) int {
-			if brings(push, 3) {
-				return http.StatusInternalServerError
-			}
-			return http.StatusOK
-		})
-		events := p.add(p.path, 0, 10)
-		p.want(p.path, slices.Delete(slices.Clone(events), 3, 4))
-		e.awaitMetrics(t, map[string]float64{
-			fmt.Sprintf(`reveille_delivery_attempts_total{outcome="dead",status="5xx",subscription=%q}`, p.sub.ID): 1,
-		})
-		harness.Eventually(t, soon, "it is logged", func() error {
-			for line := range strings.Lines(p.rev.Log()) {
-				if strings.Contains(line, "events are dead") && strings.Contains(line, p.sub.ID) {
-					return nil
-				}
-			}
-			return fmt.Errorf("no line says it")
-		})
-		p.awaitAsides(0)
-		tries := 0
-		for _, push := range p.receiver.Pushes() {
-			if brings(push, 3) {
-				tries++
-			}
-		}
-		if tries != 3 {
-			t.Errorf("it was tried %d times", tries)
-		}
 	})
 
 	t.Run("operators see it, and it goes with its stream", func(t *testing.T) {
