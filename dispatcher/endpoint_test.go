@@ -495,47 +495,6 @@ func TestAProbeThatHasNothingToBringIsFollowedAtOnce(t *testing.T) {
 	})
 }
 
-// TestARetryAfterHoldsForAllWakesOfASubscription holds that no other stream's worker is called before that time, that
-// waiting is no attempt, and that a retry which an operator asks for ends the wait.
-func TestARetryAfterHoldsForAllWakesOfASubscription(t *testing.T) {
-	for name, retries := range map[string]bool{"it lasts": false, "an operator retries": true} {
-		t.Run(name, func(t *testing.T) {
-			inTime(t, timings(func(*fsm.Timing) {}), func(n int, w http.ResponseWriter, _ *http.Request) {
-				if n == 1 {
-					w.Header().Set("Retry-After", "60")
-					w.WriteHeader(http.StatusGatewayTimeout)
-					return
-				}
-				answersDone(w)
-			}, func(f *timed) {
-				f.event("0001")
-				f.attempt(1)
-				synctest.Wait()
-				f.Deliver(f.store.event(f.sub, "/s/2", "0001"))
-				pass(30 * time.Second)
-				c := f.store.consumer("s:%2Fs%2F2")
-				if n := len(f.hook.attempts()); n != 1 || c.Attempt != 0 || c.Held != fsm.BlockedAskedToWait {
-					t.Errorf("%d requests came; the other consumer is %+v", n, c)
-				}
-				if retries {
-					if _, err := f.store.other.RetrySubscription(f.t.Context(), f.sub.ID); err != nil {
-						t.Error(err)
-					}
-					pass(10 * time.Second)
-				} else {
-					pass(40 * time.Second)
-				}
-				if n := len(f.hook.attempts()); n != 3 {
-					t.Errorf("%d requests came in the end", n)
-				}
-				if kept := f.store.db.Endpoints(); len(kept) != 0 {
-					t.Errorf("%+v is kept of the endpoint", kept)
-				}
-			})
-		})
-	}
-}
-
 // TestWhatAPushCameToIsStoredThoughItsEndpointIsNot uses a store that takes deliveries, but nothing about endpoints.
 // That is like a cluster whose node for these is away.
 func TestWhatAPushCameToIsStoredThoughItsEndpointIsNot(t *testing.T) {

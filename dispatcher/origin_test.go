@@ -155,6 +155,9 @@ func TestARetryAfterHoldsForEachSubscriptionOfItsOrigin(t *testing.T) {
 						t.Errorf("it is no wait: %+v", c)
 					}
 				}
+				if c := s.consumer(s.wakes, "/wakes/2"); c.Held != fsm.BlockedAskedToWait || c.Attempt != 0 {
+					t.Errorf("it is no wait: %+v", c)
+				}
 				begun, parked := s.store.called("Begin"), s.store.called("Park")
 				pass(29 * time.Second)
 				if n, m := s.store.called("Begin")-begun, s.store.called("Park")-parked; n+m > 0 {

@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"reveille/fsm"
 	"reveille/test/harness"
@@ -78,89 +77,24 @@ func (f *flapping) await(path string, n int) {
 	})
 }
 
-// TestWhatHasFailedComesOnceItsEndpointIsUpAgain has a stream fail until its next attempt is an hour away.
-func TestWhatHasFailedComesOnceItsEndpointIsUpAgain(t *testing.T) {
-	t.Parallel()
-	p := beside(t, options{}).pushes(t, map[string]any{"retry": map[string]any{"schedule": []string{"1s", "1s", "1h"}}})
-	f := &flapping{pushed: p}
-	f.failing("")
-	path, events := f.send("early")
-	f.await(path, 3)
-	f.turn("none")
-	f.want(path, events)
-	if n := f.requests(path); n != 4 {
-		t.Errorf("it took %d requests", n)
-	}
-}
-
-// TestAnOperatorRetriesASubscription has what failed, and what waits for an endpoint, delivered when an operator asks.
+// TestAnOperatorRetriesASubscription has what failed delivered when an operator asks.
 func TestAnOperatorRetriesASubscription(t *testing.T) {
 	t.Parallel()
-	e := beside(t, options{})
-	retry := func(id string) (consumers int) {
+	p := beside(t, options{}).pushes(t, map[string]any{"retry": map[string]any{"schedule": []string{"1h", "1h"}}})
+	f := &flapping{pushed: p}
+	f.failing("")
+	path, events := f.send("fails")
+	f.await(path, 1)
+	f.failing("none")
+	harness.Eventually(t, harness.Wait, "it is retried", func() error {
 		var body struct{ Consumers int }
-		e.operator().Do(http.MethodPost, "/api/v1/subscriptions/"+id+"/retry", "").Decode(t, &body)
-		return body.Consumers
-	}
-	hourly := map[string]any{"retry": map[string]any{"schedule": []string{"1h", "1h"}}}
-	t.Run("after a failure", func(t *testing.T) {
-		f := &flapping{pushed: e.pushes(t, hourly)}
-		f.failing("")
-		path, events := f.send("fails")
-		f.await(path, 1)
-		f.failing("none")
-		harness.Eventually(t, harness.Wait, "it is retried", func() error {
-			if n := retry(f.sub.ID); n != 1 {
-				return fmt.Errorf("%d consumers are", n)
-			}
-			return nil
-		})
-		f.want(path, events)
-	})
-	t.Run("within a pause", func(t *testing.T) {
-		f := &flapping{pushed: e.pushes(t, hourly)}
-		f.receiver.AskForPause(time.Hour)
-		f.failing("")
-		path, events := f.send("asks-for-a-pause")
-		f.awaitMetrics(t, map[string]float64{"reveille_endpoints_asked_to_wait": 1})
-		f.failing("none")
-		other, more := f.send("waits")
-		harness.Eventually(t, harness.Wait, "both come", func() error {
-			retry(f.sub.ID)
-			for _, path := range []string{path, other} {
-				if _, got := f.receiver.Taken(path); len(got) == 0 {
-					return fmt.Errorf("%s does not", path)
-				}
-			}
-			return nil
-		})
-		f.want(path, events)
-		f.want(other, more)
-		f.awaitMetrics(t, map[string]float64{"reveille_endpoints_asked_to_wait": 0})
-	})
-	t.Run("of wakes", func(t *testing.T) {
-		s := e.empty(t)
-		s.gateway.Create(s.path)
-		a := s.gateway.PutSubscription(s.folder+"/*", s.sub.ID, jsonOf(t, map[string]any{
-			"webhook": s.worker.URL, "retry": hourly["retry"],
-		}))
-		if a.Status != http.StatusCreated {
-			t.Fatalf("PUT: %d %s", a.Status, a.Body)
+		f.operator().Do(http.MethodPost, "/api/v1/subscriptions/"+f.sub.ID+"/retry", "").Decode(t, &body)
+		if body.Consumers != 1 {
+			return fmt.Errorf("%d consumers are", body.Consumers)
 		}
-		a.Decode(t, &s.sub)
-		s.worker.AnswerStatus(http.StatusInternalServerError)
-		s.gateway.Append(s.path, `{"n":1}`)
-		first := s.worker.Wake(1)
-		harness.Eventually(t, harness.Wait, "it is retried", func() error {
-			if n := retry(s.sub.ID); n != 1 {
-				return fmt.Errorf("%d consumers are", n)
-			}
-			return nil
-		})
-		if again := s.worker.Wake(2); again.WakeID != first.WakeID {
-			t.Errorf("it was woken anew: %+v", again)
-		}
+		return nil
 	})
+	f.want(path, events)
 }
 
 // TestWhatAlwaysFailsDoesNotRunThroughItsSchedule has an endpoint that is up again and again fail the same deliveries
