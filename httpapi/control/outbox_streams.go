@@ -26,8 +26,8 @@ const (
 	repeatedFor = 24 * time.Hour
 )
 
-// The ID of an event has 20 hexadecimal digits of its own, then the end of its streams, which an earlier version left
-// out, and a digit that says which one of the streams it is.
+// The ID of an event has 20 hexadecimal digits of its own, then the end of its streams, and a digit that says which one
+// of the streams it is.
 const (
 	idDigits  = 20
 	endDigits = 8
@@ -38,12 +38,9 @@ const (
 // lost.
 func (o *Outbox) idOf(e fsm.OutboxEvent, end int64) string {
 	sum := sha256.Sum256([]byte(e.Key + "\n" + e.Target))
-	digits := hex.EncodeToString(sum[:idDigits/2])
-	if end > 0 {
-		digits += fmt.Sprintf("%0*x", endDigits, end)
-	}
 	lane := strconv.Itoa(int(sum[idDigits/2]) % fsm.OutboxLanes)
-	return fsm.NewOutboxID(o.Store.PartitionOf(o.streamUntil(e.Target, end, lane)), digits+lane)
+	digits := fmt.Sprintf("%x%0*x%s", sum[:idDigits/2], endDigits, end, lane)
+	return fsm.NewOutboxID(o.Store.PartitionOf(o.streamUntil(e.Target, end, lane)), digits)
 }
 
 // earlierID returns the ID that an event has if it was handed over a while ago, to streams that have ended since; empty
@@ -66,7 +63,7 @@ func (o *Outbox) endOf(e fsm.OutboxEvent) int64 {
 	return e.CreatedAt/1000 + roll - at%roll
 }
 
-// endOfID is the end in an ID; 0 if it has none.
+// endOfID is the end in an ID; 0 if another program has made the ID.
 func endOfID(id string) int64 {
 	_, digits, _ := strings.Cut(strings.TrimPrefix(id, fsm.OutboxPrefix), "_")
 	if len(digits) != idDigits+endDigits+1 {
@@ -76,7 +73,7 @@ func endOfID(id string) int64 {
 	return end
 }
 
-// endOfStream is the end in the name of a stream; 0 if it has none.
+// endOfStream is the end in the name of a stream; 0 if another program has made the stream.
 func endOfStream(stream string) int64 {
 	end, _, _ := strings.Cut(stream[strings.LastIndexByte(stream, '/')+1:], "-")
 	n, err := strconv.ParseInt(end, 16, 64)
@@ -92,10 +89,7 @@ func (o *Outbox) streamOf(target, id string) string {
 }
 
 func (o *Outbox) streamUntil(target string, end int64, lane string) string {
-	if end > 0 {
-		lane = fmt.Sprintf("%0*x-%s", endDigits, end, lane)
-	}
-	return o.pathOf(target) + "/" + lane
+	return fmt.Sprintf("%s/%0*x-%s", o.pathOf(target), endDigits, end, lane)
 }
 
 // pathOf is what the streams of a target lie below.
