@@ -106,7 +106,7 @@ func (d *Dispatcher) runConsents(ctx context.Context) {
 
 // askAll begins the requests that are due, those that have waited for longest first. It returns how long it takes until
 // an endpoint that was left out has its turn, and whether as many requests as possible are under way. Only if it looks
-// at all as a whole, it finds those that were asked by another origin or, by an earlier version, for another webhook.
+// at all as a whole, it finds those that were asked by another origin.
 func (d *Dispatcher) askAll(
 	ctx context.Context, under *sync.WaitGroup, whole bool,
 ) (next time.Duration, full bool) {

@@ -278,13 +278,9 @@ func TestWhyARequestCannotBeBuiltAgainIsSaid(t *testing.T) {
 		code   fsm.Code
 		says   string
 	}{
-		"an entry of the version before": {
-			func(w world) { w.entry.Extent = fsm.ReadExtent("", w.entry.From, w.entry.Stream) },
-			fsm.CodeRequestUnknown, "by a version that did not note",
-		},
 		"an entry of a later version": {
 			func(w world) { w.entry.Extent = fsm.ReadExtent("2:xyz", w.entry.From, w.entry.Stream) },
-			fsm.CodeRequestUnknown, "by a version that did not note",
+			fsm.CodeSubscriptionChanged, "has got another",
 		},
 		"nothing was sent": {
 			func(w world) { w.entry.Bytes = 0 }, fsm.CodeRequestUnknown, "nothing was sent",

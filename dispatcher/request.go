@@ -124,9 +124,6 @@ func (d *Dispatcher) Rebuild(
 	switch {
 	case e.Bytes == 0, sub.Mode == fsm.ModePush && e.Events == 0:
 		return r, notRebuilt(fsm.CodeRequestUnknown, "nothing was sent in this attempt")
-	case e.Extent.Shape == "":
-		return r, notRebuilt(fsm.CodeRequestUnknown,
-			"this attempt was logged by a version that did not note what is needed to build its request again")
 	case e.Extent.Shape != shapeOf(sub, d.cfg.PublicURL):
 		return r, notRebuilt(fsm.CodeSubscriptionChanged, "since this attempt, the subscription has got another "+
 			"webhook, format, signature scheme, batch, filter or header, or the program another public URL")

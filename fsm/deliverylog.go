@@ -56,7 +56,7 @@ type LoggedAttempt struct {
 	Class, Reason string
 	Events, Bytes int
 	From          Offset
-	// Extent finds again what was sent. It is zero in entries of versions that did not note it.
+	// Extent finds again what was sent. It is zero if nothing was sent.
 	Extent Extent
 	// Waited, Exchanged, Remote, HTTP, TLS and Answer are as in Attempt. Answer is empty unless the log keeps answers.
 	Waited, Exchanged time.Duration
@@ -70,7 +70,7 @@ func (a LoggedAttempt) Sent() time.Time { return a.At.Add(a.Took - a.Exchanged) 
 // Extent is what it takes to build the request of an attempt again: not what was sent, but where that is.
 type Extent struct {
 	// Shape stands for what of a subscription and of the settings a request depends on. If it is another one now, the
-	// request would be another one, too. It is empty if the Extent is not known.
+	// request would be another one, too.
 	Shape string
 	// Sum is the CRC-32 of the request's body, in hexadecimal. It is empty for a wake, whose body has a token.
 	Sum string

@@ -152,7 +152,6 @@ func (f *Face) showDeliveries(ctx context.Context, c echo.Context, p paging.Page
 	if err != nil {
 		return nil, err
 	}
-	p.From.Subscription = sub.ID // cursors of an earlier version lack it
 	return f.listDeliveries(ctx, c.QueryParams(), p, []fsm.Subscription{sub})
 }
 
