@@ -5,10 +5,9 @@ import "time"
 const (
 	// MaxOutboxHours is for how many hours the store counts what becomes of the events.
 	MaxOutboxHours = 7 * 24
-	// MaxOutboxCounts bounds the numbers that a partition keeps of one hour. What has no room counts as OutboxOthers.
+	// MaxOutboxCounts bounds the numbers that a partition keeps of one hour. What has no room counts for the provider
+	// "(other)".
 	MaxOutboxCounts = 4000
-	// OutboxOthers is the provider of what has no room.
-	OutboxOthers = "(other)"
 )
 
 // OutboxTally counts what has become of events.

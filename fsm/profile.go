@@ -3,7 +3,6 @@ package fsm
 import (
 	"cmp"
 	"errors"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -52,11 +51,6 @@ func (s Subscription) Profile() Profile {
 
 // IsZero says whether it is the profile of the webhook spec.
 func (p Profile) IsZero() bool { return p.Attempt == 0 && len(p.Delays) == 0 && !p.Lasting }
-
-// Equal says whether p and o are the same.
-func (p Profile) Equal(o Profile) bool {
-	return p.Attempt == o.Attempt && p.Lasting == o.Lasting && p.Aside == o.Aside && slices.Equal(p.Delays, o.Delays)
-}
 
 // String returns the profile as stores keep it, with commas between the numbers. The first is the milliseconds of
 // Attempt. The second is 2 if the profile is Aside, 1 if it is only Lasting, otherwise 0. The milliseconds of the

@@ -178,23 +178,6 @@ func TestTheDeliveryLogOnEveryKindOfRedis(t *testing.T) {
 	}
 }
 
-// TestAnEntryOfTheVersionBeforeIsRead holds that an entry that lacks where its events are has all else.
-func TestAnEntryOfTheVersionBeforeIsRead(t *testing.T) {
-	t.Parallel()
-	l := openLogging(t, redisstore.EmptyRedis(t).URL, fsm.LogAll)
-	sub := l.create(t, "s")
-	if err := l.rdb.XAdd(t.Context(), &redis.XAddArgs{Stream: l.LogKey(sub), Values: []any{
-		"t", l.now.UnixMicro(), "d", 7, "s", "/a", "c", "", "w", "w_1", "e", 1, "i", "evt_1", "a", 1, "r", "done",
-		"h", 200, "k", "", "y", "", "n", 1, "b", 9, "f", "-1",
-	}}).Err(); err != nil {
-		t.Fatal(err)
-	}
-	list := must[[][]fsm.LoggedAttempt](t)(l.LoggedAttempts(t.Context(), places(sub, ""), 9))[0]
-	if len(list) != 1 || list[0].DeliveryID != "evt_1" || list[0].Bytes != 9 || list[0].Extent.Shape != "" {
-		t.Errorf("it is read as %+v", list)
-	}
-}
-
 // TestTheDeliveryLogIsBounded holds that the latest thousand are kept, and a little more, and none for longer than a
 // week, be it that further ones come or not.
 func TestTheDeliveryLogIsBounded(t *testing.T) {

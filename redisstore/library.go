@@ -75,22 +75,9 @@ var ownFunctions = sync.OnceValue(func() functions {
 const registers = "local function register(name, flags, f) redis.register_function{ function_name = 'NAME_' .. name, " +
 	"callback = f, flags = flags } end "
 
-// ScriptCalled returns the name of the script that a command calls, by the command's name and first argument. It is
-// empty if the command calls no script of this version. Tests use it: it takes the hashes of all scripts.
-func ScriptCalled(command, argument string) string {
-	switch strings.ToLower(command) {
-	case fcall:
-		name, own := strings.CutPrefix(argument, ownFunctions().name+"_")
-		if own {
-			return name
-		}
-	case "eval":
-		return scriptNames()[hashOf(argument)]
-	case "evalsha":
-		return scriptNames()[argument]
-	}
-	return ""
-}
+// ScriptCalled returns the name of the script that a command calls, by the command's first argument. It is empty if the
+// command calls no script of this version. Tests use it.
+func ScriptCalled(argument string) string { return scriptNames()[argument] }
 
 // hashOf is what EVALSHA calls a text.
 func hashOf(text string) string {
@@ -98,11 +85,13 @@ func hashOf(text string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// scriptNames are the names of the scripts by the hashes of what EVAL gets.
+// scriptNames are the names of the scripts by what commands call them (way).
 var scriptNames = sync.OnceValue(func() map[string]string {
 	names := map[string]string{}
 	for _, s := range scripts {
-		names[s.hash()] = s.name
+		for _, w := range functionWays {
+			names[w.script(s)] = s.name
+		}
 	}
 	return names
 })

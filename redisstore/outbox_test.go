@@ -213,7 +213,7 @@ func TestTheCountsOfAnHourAreBounded(t *testing.T) {
 		accept(n+2, provider)
 	}
 	hours := must[map[fsm.OutboxHour]fsm.OutboxTally](t)(w.OutboxHours(ctx, w.PartitionOf("/s"), hour, hour))
-	for provider, want := range map[string]int64{"github": 2, fsm.OutboxOthers: 2, "new": 0} {
+	for provider, want := range map[string]int64{"github": 2, "(other)": 2, "new": 0} {
 		if got := hours[fsm.OutboxHour{Hour: hour, Provider: provider}].HandedOver; got != want {
 			t.Errorf("%d of %s, want %d", got, provider, want)
 		}

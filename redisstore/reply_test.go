@@ -24,7 +24,7 @@ func calledBy(cmd redis.Cmder) string {
 	if len(cmd.Args()) < 2 {
 		return ""
 	}
-	return ScriptCalled(cmd.Name(), fmt.Sprint(cmd.Args()[1]))
+	return ScriptCalled(fmt.Sprint(cmd.Args()[1]))
 }
 
 func (i *invented) answers(cmd redis.Cmder) bool {

@@ -70,7 +70,7 @@ func scriptOf(cmd redis.Cmder) string {
 	if len(cmd.Args()) < 2 {
 		return ""
 	}
-	return redisstore.ScriptCalled(cmd.Name(), fmt.Sprint(cmd.Args()[1]))
+	return redisstore.ScriptCalled(fmt.Sprint(cmd.Args()[1]))
 }
 
 func (h *work) measure(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {

@@ -26,7 +26,6 @@ const scanBatch = 200
 
 // The conditions of a consumer's endpoint or stream, beside its state.
 const (
-	conditionOK      = string(fsm.ConditionOK)
 	conditionFailing = string(fsm.ConditionFailing)
 	conditionRetired = string(fsm.ConditionRetired)
 	conditionHidden  = string(fsm.ConditionHidden)

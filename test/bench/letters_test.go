@@ -317,7 +317,7 @@ func (k *deadOnes) slow() (busiest string, calls samples, longest time.Duration,
 		if len(l.Args) < 2 || strings.EqualFold(l.Args[0], "EVAL") {
 			continue // a script's first call compiles it
 		}
-		name := redisstore.ScriptCalled(l.Args[0], l.Args[1])
+		name := redisstore.ScriptCalled(l.Args[1])
 		if !strings.Contains(name, "letter") && name != "deliver" {
 			continue
 		}

@@ -161,7 +161,7 @@ func clientsCommand(line string) string {
 	words := strings.SplitN(strings.TrimSpace(rest), " ", 3)
 	command := strings.ToUpper(strings.Trim(words[0], `"`))
 	if len(words) > 1 {
-		if script := redisstore.ScriptCalled(command, strings.Trim(words[1], `"`)); script != "" {
+		if script := redisstore.ScriptCalled(strings.Trim(words[1], `"`)); script != "" {
 			return script
 		}
 	}

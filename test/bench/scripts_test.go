@@ -49,7 +49,7 @@ func (b *bench) scriptsOf(t *table, w *world, c cycle, streams int) {
 		if len(entry.Args) < 2 {
 			continue
 		}
-		if u := use[redisstore.ScriptCalled(entry.Args[0], entry.Args[1])]; u != nil {
+		if u := use[redisstore.ScriptCalled(entry.Args[1])]; u != nil {
 			u.took = append(u.took, entry.Duration)
 		}
 	}

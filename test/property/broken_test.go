@@ -418,7 +418,7 @@ func luaFile(t *testing.T, name string) string {
 
 // broken returns what takes the place of a script.
 func (b *breaker) broken(text string) string {
-	name := redisstore.ScriptCalled("eval", text)
+	name := redisstore.ScriptCalled(text)
 	if name == "" {
 		b.t.Errorf("no script of the store: %.100s", text)
 	}
