@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"reveille/fsm"
+	"reveille/httpapi/operator"
 )
 
 func (c *cli) pause(ctx context.Context, args []string) error {
@@ -27,7 +28,7 @@ func (c *cli) retry(ctx context.Context, args []string) error {
 		return err
 	}
 	// Consumers that wait for something else need another command.
-	var s shownSubscription
+	var s operator.SubscriptionBody
 	if _, err := c.ask(ctx, http.MethodGet, subscriptionsPath+"/"+url.PathEscape(args[0]), nil, &s); err != nil {
 		return err
 	}

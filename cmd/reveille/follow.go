@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"reveille/fsm"
+	"reveille/httpapi/operator"
 )
 
 const (
@@ -84,7 +85,7 @@ func (f *follower) goesOn(err error) bool {
 // followed is an attempt as the API shows it, and as the commands show it.
 type followed struct {
 	text json.RawMessage
-	shownDelivery
+	operator.DeliveryBody
 }
 
 // look returns the attempts that were not shown yet, the latest first. The first look reads one page. What lies behind
@@ -155,7 +156,7 @@ func (f *follower) read(ctx context.Context, cursor string) (page attemptPage, e
 	}
 	for _, text := range page.Deliveries {
 		a := followed{text: text}
-		if err := json.Unmarshal(text, &a.shownDelivery); err != nil || !fsm.ValidLogID(a.ID) {
+		if err := json.Unmarshal(text, &a.DeliveryBody); err != nil || !fsm.ValidLogID(a.ID) {
 			return page, fmt.Errorf("an attempt cannot be read: %s", printable(string(text)))
 		}
 		page.attempts = append(page.attempts, a)
@@ -170,9 +171,9 @@ func (c *cli) print(a followed) error {
 		return err
 	}
 	if c.details {
-		return c.delivery(a.shownDelivery, false)
+		return c.delivery(a.DeliveryBody, false)
 	}
-	row := attemptRows([]shownDelivery{a.shownDelivery}, true)[1]
+	row := attemptRows([]operator.DeliveryBody{a.DeliveryBody}, true)[1]
 	row = slices.DeleteFunc(row, func(cell string) bool { return cell == "" })
 	_, err := fmt.Fprintln(c.out, printable(strings.Join(row, "  ")))
 	return err

@@ -118,6 +118,14 @@ func counted(n int, noun string) string { return fmt.Sprintf("%d %s%s", n, noun,
 // stamp returns a time, or nothing for none.
 func stamp(t time.Time) string { return when(!t.IsZero(), t.UTC().Format(time.RFC3339)) }
 
+// timeOf returns a time of an answer, the zero time if the answer lacks it.
+func timeOf(t *time.Time) time.Time {
+	if t == nil {
+		return time.Time{}
+	}
+	return *t
+}
+
 func since(t, now time.Time) string { return when(!t.IsZero(), stamp(t)+", "+relative(t, now)) }
 
 // relative returns a time as seen from now.

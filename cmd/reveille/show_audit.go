@@ -8,20 +8,15 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"time"
+
+	"reveille/httpapi/operator"
 )
 
 // shownChange is a change in the operator's API, with the fields that the command shows.
 type shownChange struct {
-	At           time.Time                  `json:"at"`
-	By           string                     `json:"by"`
-	From         string                     `json:"from"`
-	What         string                     `json:"what"`
-	Subscription string                     `json:"subscription_id"`
-	About        string                     `json:"about"`
-	Count        int                        `json:"count"`
-	Before       map[string]json.RawMessage `json:"before"`
-	After        map[string]json.RawMessage `json:"after"`
+	operator.ChangeBody
+	Before map[string]json.RawMessage `json:"before"`
+	After  map[string]json.RawMessage `json:"after"`
 }
 
 // audit lists who has changed what.

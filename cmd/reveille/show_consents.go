@@ -9,17 +9,9 @@ import (
 	"net/http"
 	"net/url"
 	"time"
-)
 
-// shownConsent is what an endpoint has said about deliveries, in the operator's API.
-type shownConsent struct {
-	State   string    `json:"state"`
-	Origin  string    `json:"origin"`
-	Rate    int       `json:"rate"`
-	Until   time.Time `json:"until"`
-	AskedAt time.Time `json:"asked_at"`
-	Reason  string    `json:"reason"`
-}
+	"reveille/httpapi/operator"
+)
 
 var consentCommand = command{
 	name: "consent", args: "[SUBSCRIPTION [ask]]",
@@ -50,7 +42,7 @@ func (c *cli) consent(ctx context.Context, args []string) error {
 		}
 		c.patience = waits
 	}
-	var s shownSubscription
+	var s operator.SubscriptionBody
 	if printed, err := c.ask(ctx, http.MethodGet, path, nil, &s); printed || err != nil {
 		return err
 	}
@@ -61,12 +53,12 @@ func (c *cli) consent(ctx context.Context, args []string) error {
 	return c.fields([][]string{
 		{"subscription", s.ID},
 		{"webhook", s.WebhookHost},
-		{"consent", s.Consent.State},
+		{"consent", string(s.Consent.State)},
 		{"origin", s.Consent.Origin},
 		{"rate", some(s.Consent.Rate)},
 		{"reason", s.Consent.Reason},
-		{"asked", since(s.Consent.AskedAt, now)},
-		{"asked again", stamp(s.Consent.Until)},
+		{"asked", since(timeOf(s.Consent.AskedAt), now)},
+		{"asked again", stamp(timeOf(s.Consent.Until))},
 		{"pending", some(s.Pending)},
 	})
 }
@@ -78,11 +70,7 @@ var errNoConsents = errors.New("no endpoint is asked for its consent: REVEILLE_C
 
 // consents lists the subscriptions whose endpoints have not agreed, or all, with what they have said.
 func (c *cli) consents(ctx context.Context) error {
-	var body struct {
-		Subscriptions []shownSubscription `json:"subscriptions"`
-		Next          string              `json:"next"`
-		AsOf          time.Time           `json:"as_of"`
-	}
+	var body operator.SubscriptionsBody
 	path := c.list(subscriptionsPath, [2]string{"consent", when(!c.all, "missing")})
 	if printed, err := c.ask(ctx, http.MethodGet, path, nil, &body); printed || err != nil {
 		return err
@@ -97,8 +85,8 @@ func (c *cli) consents(ctx context.Context) error {
 			return errNoConsents
 		}
 		rows = append(rows, []string{
-			s.ID, s.WebhookHost, s.Consent.State, some(s.Consent.Rate), some(s.Pending),
-			relative(s.Consent.AskedAt, body.AsOf), s.Consent.Reason,
+			s.ID, s.WebhookHost, string(s.Consent.State), some(s.Consent.Rate), some(s.Pending),
+			relative(timeOf(s.Consent.AskedAt), body.AsOf), s.Consent.Reason,
 		})
 	}
 	return c.rows(rows, "consent", body.Next)

@@ -4,50 +4,15 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"time"
 
 	"reveille/fsm"
+	"reveille/httpapi/operator"
 )
 
 const consumersPath = "/api/v1/consumers"
 
-// shownConsumer is a consumer in the operator's API, with the fields that the commands show.
-type shownConsumer struct {
-	ID           string    `json:"consumer_id"`
-	Subscription string    `json:"subscription_id"`
-	Primary      string    `json:"primary_stream"`
-	AsideOf      string    `json:"aside_of"`
-	Asides       int       `json:"asides"`
-	Partition    int       `json:"partition"`
-	State        string    `json:"state"`
-	Condition    string    `json:"condition"`
-	Epoch        int64     `json:"epoch"`
-	WakeID       string    `json:"wake_id"`
-	WokenAt      time.Time `json:"woken_at"`
-	Attempt      int       `json:"attempt"`
-	WaitsFor     string    `json:"waits_for"`
-	Deadline     time.Time `json:"deadline"`
-	FailingSince time.Time `json:"failing_since"`
-	LastError    string    `json:"last_error"`
-	Blocked      struct {
-		Reason fsm.BlockReason `json:"reason"`
-	} `json:"blocked"`
-	HiddenSince time.Time `json:"hidden_since"`
-	Streams     []struct {
-		Path    string `json:"path"`
-		Acked   string `json:"acked"`
-		Tail    string `json:"tail"`
-		Pending bool   `json:"pending"`
-	} `json:"streams"`
-	AsOf time.Time `json:"as_of"`
-}
-
 func (c *cli) consumers(ctx context.Context, _ []string) error {
-	var body struct {
-		Consumers []shownConsumer `json:"consumers"`
-		Next      string          `json:"next"`
-		AsOf      time.Time       `json:"as_of"`
-	}
+	var body operator.ConsumersBody
 	path := c.list(consumersPath, [2]string{"subscription", c.subscription}, [2]string{"state", c.state})
 	if printed, err := c.ask(ctx, http.MethodGet, path, nil, &body); printed || err != nil {
 		return err
@@ -56,7 +21,7 @@ func (c *cli) consumers(ctx context.Context, _ []string) error {
 	for _, s := range body.Consumers {
 		rows = append(rows, []string{
 			s.Subscription, s.Primary, stateOf(s), fmt.Sprint(s.Epoch), some(s.Attempt),
-			relative(s.Deadline, body.AsOf), s.LastError,
+			relative(timeOf(s.Deadline), body.AsOf), s.LastError,
 		})
 	}
 	return c.rows(rows, "consumers", body.Next)
@@ -77,17 +42,14 @@ func (c *cli) consumer(ctx context.Context, args []string) error {
 			id,
 		)}
 	}
-	var s shownConsumer
+	var s operator.ConsumerBody
 	if printed, err := c.ask(ctx, http.MethodGet, consumersPath+"/"+id, nil, &s); printed || err != nil {
 		return err
 	}
-	deadline, blocked := "", string(s.Blocked.Reason)
+	deadline, now := "", timeOf(s.AsOf)
 	asides := when(s.Asides > 0, fmt.Sprintf("%d failed deliveries are retried by themselves", s.Asides))
-	if rule := s.Blocked.Reason.Rule(); rule.Says != "" {
-		blocked = rule.Says + "; ended by " + rule.Ends
-	}
-	if !s.Deadline.IsZero() && s.WaitsFor != "" {
-		deadline = fmt.Sprintf("%s (%s): %s", relative(s.Deadline, s.AsOf), stamp(s.Deadline), map[string]string{
+	if s.Deadline != nil && s.WaitsFor != "" {
+		deadline = fmt.Sprintf("%s (%s): %s", relative(*s.Deadline, now), stamp(*s.Deadline), map[string]string{
 			"answer": "the attempt counts as failed", "attempt": "the next attempt", "callback": "it counts as asleep",
 			"stream": "its stream is looked for again",
 		}[s.WaitsFor])
@@ -99,13 +61,13 @@ func (c *cli) consumer(ctx context.Context, args []string) error {
 		{"aside of", s.AsideOf},
 		{"state", stateOf(s)},
 		{"asides", asides},
-		{"failing since", since(s.FailingSince, s.AsOf)},
+		{"failing since", since(timeOf(s.FailingSince), now)},
 		{"last error", s.LastError},
-		{"blocked", blocked},
-		{"hidden since", since(s.HiddenSince, s.AsOf)},
+		{"blocked", blockedOf(s.Blocked)},
+		{"hidden since", since(timeOf(s.HiddenSince), now)},
 		{"epoch", fmt.Sprint(s.Epoch)},
 		{"wake id", s.WakeID},
-		{"woken", since(s.WokenAt, s.AsOf)},
+		{"woken", since(timeOf(s.WokenAt), now)},
 		{"attempt", some(s.Attempt)},
 		{"deadline", deadline},
 		{"partition", fmt.Sprint(s.Partition)},
@@ -121,8 +83,20 @@ func (c *cli) consumer(ctx context.Context, args []string) error {
 	return c.rows(rows, "", "")
 }
 
-func stateOf(c shownConsumer) string {
-	state := when(c.AsideOf != "", "aside, ") + c.State
+// blockedOf says what holds an attempt back, and what ends that.
+func blockedOf(b *operator.BlockedBody) string {
+	if b == nil {
+		return ""
+	}
+	rule := b.Reason.Rule()
+	if rule.Says == "" {
+		return string(b.Reason)
+	}
+	return rule.Says + "; ended by " + rule.Ends
+}
+
+func stateOf(c operator.ConsumerBody) string {
+	state := when(c.AsideOf != "", "aside, ") + string(c.State)
 	if c.Condition == "ok" || c.Condition == "" {
 		return state
 	}

@@ -9,33 +9,9 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"reveille/httpapi/operator"
 )
-
-// shownDelivery is a delivery attempt in the operator's API, with the fields that the commands show.
-type shownDelivery struct {
-	ID           string    `json:"id"`
-	Subscription string    `json:"subscription_id"`
-	At           time.Time `json:"at"`
-	Stream       string    `json:"stream"`
-	WakeID       string    `json:"wake_id"`
-	DeliveryID   string    `json:"delivery_id"`
-	Attempt      int       `json:"attempt"`
-	MaxAttempts  int       `json:"max_attempts"`
-	Result       string    `json:"result"`
-	StatusCode   int       `json:"status_code"`
-	Class        string    `json:"class"`
-	Reason       string    `json:"reason"`
-	TookMS       float64   `json:"took_ms"`
-	Events       int       `json:"events"`
-	Bytes        int       `json:"bytes"`
-
-	WaitedMS   float64 `json:"waited_ms"`
-	ExchangeMS float64 `json:"exchange_ms"`
-	Remote     string  `json:"remote_address"`
-	HTTP       string  `json:"http_version"`
-	TLS        string  `json:"tls_version"`
-	Response   string  `json:"response_body"`
-}
 
 // failedResults are the results of attempts that failed.
 const failedResults = "failed,retired,dead"
@@ -58,12 +34,7 @@ func (c *cli) deliveries(ctx context.Context, args []string) error {
 	if c.follow {
 		return c.followDeliveries(ctx, path)
 	}
-	var body struct {
-		Deliveries []shownDelivery `json:"deliveries"`
-		From       string          `json:"from_subscription"`
-		To         string          `json:"to_subscription"`
-		Next       string          `json:"next"`
-	}
+	var body operator.DeliveriesBody
 	if printed, err := c.ask(ctx, http.MethodGet, path, nil, &body); printed || err != nil {
 		return err
 	}
@@ -84,20 +55,6 @@ func (c *cli) deliveries(ctx context.Context, args []string) error {
 	return c.more(more, body.Next)
 }
 
-// shownRequest is the request of an attempt in the operator's API, with the fields that the commands show.
-type shownRequest struct {
-	Method  string `json:"method"`
-	URL     string `json:"url"`
-	Headers []struct {
-		Name  string `json:"name"`
-		Value string `json:"value"`
-	} `json:"headers"`
-	Body       string `json:"body"`
-	BodyBase64 string `json:"body_base64"`
-	Bytes      int    `json:"bytes"`
-	BodyCut    bool   `json:"body_cut"`
-}
-
 // sentRequest shows the request of a delivery's latest attempt as HTTP text.
 func (c *cli) sentRequest(ctx context.Context, args []string) error {
 	switch {
@@ -108,7 +65,7 @@ func (c *cli) sentRequest(ctx context.Context, args []string) error {
 		return usageError{"deliveries: --request takes no flag but --output and --addr"}
 	}
 	path := subscriptionsPath + "/" + url.PathEscape(args[0]) + "/deliveries/" + url.PathEscape(c.request) + "/request"
-	var r shownRequest
+	var r operator.RequestBody
 	if printed, err := c.ask(ctx, http.MethodGet, path, nil, &r); printed || err != nil {
 		return err
 	}
@@ -140,26 +97,26 @@ func (c *cli) sentRequest(ctx context.Context, args []string) error {
 }
 
 // attemptRows is a table of delivery attempts, of one subscription or of all.
-func attemptRows(list []shownDelivery, ofAll bool) [][]string {
+func attemptRows(list []operator.DeliveryBody, ofAll bool) [][]string {
 	rows := [][]string{{
 		"AT", "SUBSCRIPTION", "STREAM", "DELIVERY", "ATTEMPT", "RESULT", "STATUS", "TOOK", "EVENTS", "BYTES", "REASON",
 	}}
 	for _, d := range list {
 		rows = append(rows, []string{
-			stamp(d.At), when(ofAll, d.Subscription), d.Stream, cmp.Or(d.DeliveryID, d.WakeID), d.number(), d.Result,
+			stamp(d.At), when(ofAll, d.Subscription), d.Stream, cmp.Or(d.DeliveryID, d.WakeID), numberOf(d), d.Result,
 			some(d.StatusCode), tookOf(d.TookMS), some(d.Events), some(d.Bytes), d.Reason,
 		})
 	}
 	return rows
 }
 
-// number says which attempt of its delivery it is.
-func (d shownDelivery) number() string {
+// numberOf says which attempt of its delivery it is.
+func numberOf(d operator.DeliveryBody) string {
 	return fmt.Sprint(d.Attempt) + when(d.MaxAttempts > 0, fmt.Sprint(" of ", d.MaxAttempts))
 }
 
 // delivery shows all that is kept of an attempt.
-func (c *cli) delivery(d shownDelivery, first bool) error {
+func (c *cli) delivery(d operator.DeliveryBody, first bool) error {
 	if _, err := fmt.Fprint(c.out, when(!first, "\n")); err != nil {
 		return err
 	}
@@ -168,17 +125,20 @@ func (c *cli) delivery(d shownDelivery, first bool) error {
 		{"subscription", d.Subscription},
 		{"stream", d.Stream},
 		{"delivery", cmp.Or(d.DeliveryID, d.WakeID)},
-		{"attempt", d.number()},
+		{"attempt", numberOf(d)},
 		{"result", d.Result},
 		{"class", d.Class},
 		{"reason", d.Reason},
 		{"took", tookOf(d.TookMS)},
 		{"sent", when(d.Bytes > 0, counted(d.Bytes, "byte")+when(d.Events > 0, ", "+counted(d.Events, "event")))},
-		{"to", d.Remote + when(d.HTTP != "", ", HTTP "+d.HTTP) + when(d.TLS != "", ", TLS "+d.TLS)},
+		{
+			"to", d.RemoteAddress + when(d.HTTPVersion != "", ", HTTP "+d.HTTPVersion) +
+				when(d.TLSVersion != "", ", TLS "+d.TLSVersion),
+		},
 		{"waited", when(d.WaitedMS > 0, tookOf(d.WaitedMS))},
 		{"exchange", when(d.ExchangeMS > 0, tookOf(d.ExchangeMS))},
 		{"status", some(d.StatusCode)},
-		{"answer", d.Response},
+		{"answer", d.ResponseBody},
 	})
 }
 

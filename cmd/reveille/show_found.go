@@ -8,32 +8,12 @@ import (
 	"strings"
 	"time"
 
-	"reveille/fsm"
+	"reveille/httpapi/operator"
 )
-
-// found is something that a search has found.
-type found struct {
-	Kind          string    `json:"kind"`
-	ID            string    `json:"id"`
-	Subscription  string    `json:"subscription_id"`
-	Stream        string    `json:"stream"`
-	Consumer      string    `json:"consumer_id"`
-	State         string    `json:"state"`
-	NextAttemptAt time.Time `json:"next_attempt_at"`
-	Blocked       struct {
-		Reason fsm.BlockReason `json:"reason"`
-	} `json:"blocked"`
-	Letter   string          `json:"dead_letter_id"`
-	Reason   string          `json:"reason"`
-	Attempts []shownDelivery `json:"attempts"`
-}
 
 // find shows what has an ID.
 func (c *cli) find(ctx context.Context, args []string) error {
-	var body struct {
-		Found []found   `json:"found"`
-		AsOf  time.Time `json:"as_of"`
-	}
+	var body operator.FindBody
 	path := "/api/v1/find?q=" + url.QueryEscape(args[0])
 	if printed, err := c.ask(ctx, http.MethodGet, path, nil, &body); printed || err != nil {
 		return err
@@ -47,22 +27,18 @@ func (c *cli) find(ctx context.Context, args []string) error {
 	return nil
 }
 
-func (c *cli) showFound(f found, now time.Time) error {
-	blocked := ""
-	if rule := f.Blocked.Reason.Rule(); rule.Says != "" {
-		blocked = rule.Says + "; ended by " + rule.Ends
-	}
+func (c *cli) showFound(f operator.FoundBody, now time.Time) error {
 	fields := [][]string{
 		{strings.ReplaceAll(f.Kind, "_", " "), f.ID},
 		{"subscription", f.Subscription},
 		{"stream", f.Stream},
 		{"consumer", f.Consumer},
 		{"state", f.State},
-		{"next attempt", since(f.NextAttemptAt, now)},
-		{"blocked", blocked},
+		{"next attempt", since(timeOf(f.NextAttemptAt), now)},
+		{"blocked", blockedOf(f.Blocked)},
 		{"last error", f.Reason},
 		{"dead letter", f.Letter},
-		{"more", f.command()},
+		{"more", moreOf(f)},
 	}
 	if err := c.fields(fields); err != nil || len(f.Attempts) == 0 {
 		return err
@@ -71,8 +47,8 @@ func (c *cli) showFound(f found, now time.Time) error {
 	return c.rows(attemptRows(f.Attempts, false), "", "")
 }
 
-// command is the one that shows more.
-func (f found) command() string {
+// moreOf is the command that shows more.
+func moreOf(f operator.FoundBody) string {
 	id := shellWord(f.ID)
 	switch f.Kind {
 	case "subscription":

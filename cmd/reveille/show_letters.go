@@ -6,28 +6,11 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"time"
+
+	"reveille/httpapi/operator"
 )
 
 const lettersPath = "/api/v1/dead-letters"
-
-type shownLetter struct {
-	ID           string    `json:"id"`
-	Subscription string    `json:"subscription_id"`
-	Stream       string    `json:"stream"`
-	DeliveryID   string    `json:"delivery_id"`
-	From         string    `json:"from"`
-	Skip         int64     `json:"skip"`
-	Events       int       `json:"events"`
-	To           string    `json:"to"`
-	Attempts     int       `json:"attempts"`
-	Class        string    `json:"class"`
-	Reason       string    `json:"reason"`
-	StatusCode   int       `json:"status_code"`
-	ResponseBody string    `json:"response_body"`
-	FailingSince time.Time `json:"failing_since"`
-	DeadAt       time.Time `json:"dead_at"`
-}
 
 func (c *cli) letters(ctx context.Context, args []string) error {
 	if err := c.span(); err != nil {
@@ -43,10 +26,7 @@ func (c *cli) letters(ctx context.Context, args []string) error {
 	case len(args) > 1:
 		return usageError{"usage: reveille dead-letters [flags] [ID|replay [ID…]|discard [ID…]]"}
 	}
-	var body struct {
-		DeadLetters []shownLetter `json:"dead_letters"`
-		Next        string        `json:"next"`
-	}
+	var body operator.LettersBody
 	path := c.list(lettersPath, [2]string{"subscription", c.subscription}, [2]string{"stream", c.stream},
 		[2]string{"since", c.since}, [2]string{"until", c.until})
 	if printed, err := c.ask(ctx, http.MethodGet, path, nil, &body); printed || err != nil {
@@ -55,15 +35,15 @@ func (c *cli) letters(ctx context.Context, args []string) error {
 	rows := [][]string{{"DEAD LETTER", "SUBSCRIPTION", "STREAM", "FROM", "EVENTS", "ATTEMPTS", "DEAD SINCE", "REASON"}}
 	for _, l := range body.DeadLetters {
 		rows = append(rows, []string{
-			l.ID, l.Subscription, l.Stream, fromOf(l), eventsOf(l), fmt.Sprint(l.Attempts), stamp(l.DeadAt),
-			l.Reason,
+			l.ID, l.Subscription, l.Stream, fromOf(l.From, l.Skip), eventsOf(l), fmt.Sprint(l.Attempts),
+			stamp(l.DeadAt), l.Reason,
 		})
 	}
 	return c.rows(rows, "dead-letters", body.Next)
 }
 
 func (c *cli) letter(ctx context.Context, id string) error {
-	var l shownLetter
+	var l operator.LetterBody
 	if printed, err := c.ask(ctx, http.MethodGet, lettersPath+"/"+url.PathEscape(id), nil, &l); printed || err != nil {
 		return err
 	}
@@ -72,26 +52,26 @@ func (c *cli) letter(ctx context.Context, id string) error {
 		{"subscription", l.Subscription},
 		{"stream", l.Stream},
 		{"delivery", l.DeliveryID},
-		{"from", fromOf(l)},
+		{"from", fromOf(l.From, l.Skip)},
 		{"to", l.To},
 		{"events", eventsOf(l)},
 		{"attempts", fmt.Sprint(l.Attempts)},
 		{"class", l.Class},
 		{"reason", l.Reason},
 		{"response", l.ResponseBody},
-		{"failing since", stamp(l.FailingSince)},
+		{"failing since", stamp(timeOf(l.FailingSince))},
 		{"dead since", stamp(l.DeadAt)},
 	})
 }
 
 // fromOf returns where the events are. A read from that offset shows some other events first.
-func fromOf(l shownLetter) string {
-	return l.From + when(l.Skip > 0, fmt.Sprintf(" +%d", l.Skip))
+func fromOf(from string, skip int64) string {
+	return from + when(skip > 0, fmt.Sprintf(" +%d", skip))
 }
 
 // eventsOf returns the number of events, if it is known.
-func eventsOf(l shownLetter) string {
-	return cmp.Or(some(l.Events), "unknown")
+func eventsOf(l operator.LetterBody) string {
+	return cmp.Or(some(int(l.Events)), "unknown")
 }
 
 // which returns the filters of a command that changes dead letters. The command concerns either the dead letters in

@@ -9,22 +9,11 @@ import (
 	"net/url"
 	"os"
 	"time"
+
+	"reveille/httpapi/operator"
 )
 
 const replaysPath = "/api/v1/replays"
-
-type shownReplay struct {
-	Subscription string    `json:"subscription_id"`
-	Stream       string    `json:"stream"`
-	Waiting      int       `json:"waiting"`
-	Done         int       `json:"done"`
-	UnderWay     string    `json:"under_way"`
-	At           string    `json:"at"`
-	Skip         int64     `json:"skip"`
-	Attempt      int       `json:"attempt"`
-	FailingSince time.Time `json:"failing_since"`
-	LastError    string    `json:"last_error"`
-}
 
 // replay lists the replays, starts to replay a span of a stream, or cancels replays.
 func (c *cli) replay(ctx context.Context, args []string) error {
@@ -42,10 +31,7 @@ func (c *cli) replay(ctx context.Context, args []string) error {
 }
 
 func (c *cli) replays(ctx context.Context) error {
-	var body struct {
-		Replays []shownReplay `json:"replays"`
-		Next    string        `json:"next"`
-	}
+	var body operator.QueuesBody
 	path := c.list(replaysPath, [2]string{"subscription", c.subscription}, [2]string{"stream", c.stream})
 	if printed, err := c.ask(ctx, http.MethodGet, path, nil, &body); printed || err != nil {
 		return err
@@ -56,7 +42,7 @@ func (c *cli) replays(ctx context.Context) error {
 	for _, r := range body.Replays {
 		rows = append(rows, []string{
 			r.Subscription, r.Stream, fmt.Sprint(r.Done), fmt.Sprint(r.Waiting), r.UnderWay,
-			fromOf(shownLetter{From: r.At, Skip: r.Skip}), some(r.Attempt), stamp(r.FailingSince), r.LastError,
+			fromOf(r.At, r.Skip), some(r.Attempt), stamp(timeOf(r.FailingSince)), r.LastError,
 		})
 	}
 	return c.rows(rows, "replay", body.Next)
@@ -70,10 +56,7 @@ func (c *cli) waitForReplays(ctx context.Context, most int) error {
 	return c.watch(ctx, func() (line string, over bool, err error) {
 		waiting, failing := 0, ""
 		for cursor := ""; ; {
-			var body struct {
-				Replays []shownReplay `json:"replays"`
-				Next    string        `json:"next"`
-			}
+			var body operator.QueuesBody
 			c.cursor, c.limit = cursor, 1000
 			path := c.list(replaysPath, [2]string{"subscription", c.subscription}, [2]string{"stream", c.stream})
 			if _, err := c.ask(ctx, http.MethodGet, path, nil, &body); err != nil {

@@ -9,22 +9,9 @@ import (
 	"net/url"
 	"slices"
 	"time"
-)
 
-// shownWindow are the statistics of a span of time in the operator's API.
-type shownWindow struct {
-	Window   string           `json:"window"`
-	Since    time.Time        `json:"since"`
-	Attempts int64            `json:"attempts"`
-	Taken    int64            `json:"taken"`
-	Failed   int64            `json:"failed"`
-	Dead     int64            `json:"dead"`
-	Failures map[string]int64 `json:"failures"`
-	Events   int64            `json:"events"`
-	P50      *int64           `json:"p50_ms"`
-	P95      *int64           `json:"p95_ms"`
-	P99      *int64           `json:"p99_ms"`
-}
+	"reveille/httpapi/operator"
+)
 
 // stats shows how deliveries have been going, of all subscriptions or of one.
 func (c *cli) stats(ctx context.Context, args []string) error {
@@ -36,21 +23,14 @@ func (c *cli) stats(ctx context.Context, args []string) error {
 	if c.window != "" {
 		path += "?window=" + url.QueryEscape(c.window)
 	}
-	var body struct {
-		Windows      []shownWindow `json:"windows"`
-		Pending      int           `json:"pending"`
-		AtLeast      bool          `json:"at_least"`
-		WaitingSince time.Time     `json:"waiting_since"`
-		DeadLetters  int           `json:"dead_letters"`
-		AsOf         time.Time     `json:"as_of"`
-	}
+	var body operator.StatsBody
 	if printed, err := c.ask(ctx, http.MethodGet, path, nil, &body); printed || err != nil {
 		return err
 	}
 	if err := c.fields([][]string{
 		{"subscription", id},
 		{"pending", atLeast(body.AtLeast, fmt.Sprint(body.Pending))},
-		{"oldest waiting", orLonger(body.AtLeast, since(body.WaitingSince, body.AsOf))},
+		{"oldest waiting", orLonger(body.AtLeast, since(timeOf(body.WaitingSince), body.AsOf))},
 		{"dead letters", fmt.Sprint(body.DeadLetters)},
 	}); err != nil {
 		return err
@@ -64,7 +44,7 @@ func (c *cli) stats(ctx context.Context, args []string) error {
 	return nil
 }
 
-func windowRows(windows []shownWindow) [][]string {
+func windowRows(windows []operator.WindowBody) [][]string {
 	rows := [][]string{{
 		"WINDOW", "SINCE", "ATTEMPTS", "TAKEN", "FAILED", "DEAD", "EVENTS", "P50", "P95", "P99",
 	}}
@@ -86,7 +66,7 @@ func windowRows(windows []shownWindow) [][]string {
 }
 
 // failureRows has a row for each class, the one with the most failures in the longest window first.
-func failureRows(windows []shownWindow) [][]string {
+func failureRows(windows []operator.WindowBody) [][]string {
 	head, all := []string{"FAILED WITH"}, map[string]int64{}
 	for _, w := range windows {
 		head = append(head, w.Window)

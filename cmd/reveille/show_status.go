@@ -10,63 +10,25 @@ import (
 	"time"
 
 	"reveille/fsm"
+	"reveille/httpapi/operator"
 )
-
-// shownStatus is the status in the operator's API, with the fields that the commands show.
-type shownStatus struct {
-	Version string `json:"version"`
-	Replica string `json:"replica"`
-	Redis   struct {
-		Up    bool      `json:"up"`
-		Since time.Time `json:"since"`
-		Error string    `json:"error"`
-	} `json:"redis"`
-	StreamServer struct {
-		State    string    `json:"state"`
-		Since    time.Time `json:"since"`
-		Dialect  string    `json:"dialect"`
-		Watching string    `json:"watching"`
-	} `json:"stream_server"`
-	Partitions int  `json:"partitions"`
-	Unowned    *int `json:"partitions_without_replica"`
-	Replicas   []struct {
-		ID         string    `json:"id"`
-		Alive      bool      `json:"alive"`
-		Since      time.Time `json:"alive_since"`
-		Partitions int       `json:"partitions"`
-	} `json:"replicas"`
-	ReplicasKnown    bool           `json:"replicas_known"`
-	Subscriptions    *int           `json:"subscriptions"`
-	Conditions       map[string]int `json:"conditions"`
-	ConsumersCounted bool           `json:"consumers_counted"`
-	Worst            []struct {
-		ID        string    `json:"subscription_id"`
-		Condition string    `json:"condition"`
-		Since     time.Time `json:"since"`
-		AtLeast   bool      `json:"at_least"`
-		Reason    string    `json:"reason"`
-	} `json:"worst"`
-	WaitingSince time.Time `json:"waiting_since"`
-	WaitingKnown bool      `json:"waiting_known"`
-	AsOf         time.Time `json:"as_of"`
-}
 
 // worstWidth bounds the characters of an error in a status.
 const worstWidth = 100
 
 func (c *cli) status(ctx context.Context, _ []string) error {
-	var s shownStatus
+	var s operator.StatusBody
 	if printed, err := c.ask(ctx, http.MethodGet, "/api/v1/status", nil, &s); printed || err != nil {
 		return err
 	}
 	if err := c.fields([][]string{
 		{"version", s.Version},
 		{"answered by", s.Replica},
-		{"redis", s.redis()},
-		{"stream server", s.streamServer()},
-		{"partitions", s.partitions()},
-		{"subscriptions", s.subscriptions()},
-		{"oldest waiting", cmp.Or(since(s.WaitingSince, s.AsOf), when(!s.WaitingKnown, "not known"))},
+		{"redis", redisOf(s)},
+		{"stream server", streamServerOf(s)},
+		{"partitions", partitionsOf(s)},
+		{"subscriptions", subscriptionsOf(s)},
+		{"oldest waiting", cmp.Or(since(timeOf(s.WaitingSince), s.AsOf), when(!s.WaitingKnown, "not known"))},
 	}); err != nil {
 		return err
 	}
@@ -76,7 +38,7 @@ func (c *cli) status(ctx context.Context, _ []string) error {
 		if !r.Alive {
 			state = "gone"
 		}
-		rows = append(rows, []string{r.ID, state, since(r.Since, s.AsOf), fmt.Sprint(r.Partitions)})
+		rows = append(rows, []string{r.ID, state, since(timeOf(r.Since), s.AsOf), fmt.Sprint(r.Partitions)})
 	}
 	if err := c.below(rows); err != nil || len(s.Worst) == 0 {
 		return err
@@ -84,8 +46,8 @@ func (c *cli) status(ctx context.Context, _ []string) error {
 	rows = [][]string{{"SUBSCRIPTION", "CONDITION", "FAILING SINCE", "LAST ERROR"}}
 	for _, w := range s.Worst {
 		rows = append(rows, []string{
-			w.ID, strings.ReplaceAll(w.Condition, "_", " "), orLonger(w.AtLeast, relative(w.Since, s.AsOf)),
-			cut(w.Reason, worstWidth),
+			w.ID, strings.ReplaceAll(string(w.Condition), "_", " "),
+			orLonger(w.AtLeast, relative(timeOf(w.Since), s.AsOf)), cut(w.Reason, worstWidth),
 		})
 	}
 	return c.below(rows)
@@ -100,22 +62,22 @@ func (c *cli) below(rows [][]string) error {
 }
 
 // lasting returns a state, and since when it lasts if that is known.
-func lasting(state string, t, now time.Time) string {
-	if t.IsZero() {
+func lasting(state string, t *time.Time, now time.Time) string {
+	if t == nil {
 		return state
 	}
-	return state + " since " + since(t, now)
+	return state + " since " + since(*t, now)
 }
 
-func (s shownStatus) redis() string {
+func redisOf(s operator.StatusBody) string {
 	if s.Redis.Up {
 		return lasting("up", s.Redis.Since, s.AsOf)
 	}
 	return lasting("away", s.Redis.Since, s.AsOf) + ": " + s.Redis.Error
 }
 
-func (s shownStatus) streamServer() string {
-	state := s.StreamServer.State
+func streamServerOf(s operator.StatusBody) string {
+	state := string(s.StreamServer.State)
 	if state == "not_seen" {
 		return "no stream server has answered yet"
 	}
@@ -123,7 +85,7 @@ func (s shownStatus) streamServer() string {
 		s.StreamServer.Watching
 }
 
-func (s shownStatus) partitions() string {
+func partitionsOf(s operator.StatusBody) string {
 	text := fmt.Sprint(s.Partitions)
 	switch {
 	case !s.ReplicasKnown:
@@ -134,14 +96,14 @@ func (s shownStatus) partitions() string {
 	return text
 }
 
-func (s shownStatus) subscriptions() string {
+func subscriptionsOf(s operator.StatusBody) string {
 	if s.Subscriptions == nil {
 		return "not read yet"
 	}
 	text := fmt.Sprint(*s.Subscriptions)
 	var by []string
 	for _, condition := range slices.Concat(fsm.Severities, []fsm.Condition{"paused", fsm.ConditionOK, "not_known"}) {
-		if n := s.Conditions[string(condition)]; n > 0 {
+		if n := s.Conditions[condition]; n > 0 {
 			by = append(by, fmt.Sprintf("%d %s", n, strings.ReplaceAll(string(condition), "_", " ")))
 		}
 	}

@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"net/http"
@@ -13,59 +12,16 @@ import (
 	"time"
 
 	"reveille/fsm"
+	"reveille/httpapi/operator"
 )
 
 const subscriptionsPath = "/api/v1/subscriptions"
-
-// shownSubscription is a subscription in the operator's API, with the fields that the commands show.
-type shownSubscription struct {
-	ID          string                       `json:"subscription_id"`
-	Pattern     string                       `json:"pattern"`
-	Mode        string                       `json:"mode"`
-	Start       string                       `json:"start"`
-	Format      string                       `json:"format"`
-	Ordering    string                       `json:"ordering"`
-	Rate        int                          `json:"rate"`
-	Events      []string                     `json:"events"`
-	TypePath    string                       `json:"type_path"`
-	Filter      map[string][]json.RawMessage `json:"filter"`
-	WebhookHost string                       `json:"webhook_host"`
-	Description string                       `json:"description"`
-	CreatedAt   time.Time                    `json:"created_at"`
-	Paused      bool                         `json:"paused"`
-	Disabled    bool                         `json:"disabled"`
-	PausedSince time.Time                    `json:"paused_since"`
-	Consent     *shownConsent                `json:"consent"`
-	Backfill    *struct {
-		Done  int `json:"done"`
-		Total int `json:"total"`
-	} `json:"backfill"`
-	AtLeast      bool           `json:"at_least"`
-	Consumers    int            `json:"consumers"`
-	Asides       int            `json:"asides"`
-	Pending      int            `json:"pending"`
-	States       map[string]int `json:"states"`
-	FailingSince time.Time      `json:"failing_since"`
-	LastError    string         `json:"last_error"`
-	WaitingSince time.Time      `json:"waiting_since"`
-	DeadLetters  int            `json:"dead_letters"`
-	Condition    string         `json:"condition"`
-	AsOf         time.Time      `json:"as_of"`
-
-	PreviousSignsUntil time.Time      `json:"previous_signs_until"`
-	LastAttempt        *shownDelivery `json:"last_attempt"`
-	LastFailedAttempt  *shownDelivery `json:"last_failed_attempt"`
-}
 
 func (c *cli) subscriptions(ctx context.Context, args []string) error {
 	if len(args) == 1 {
 		return c.oneSubscription(ctx, args[0])
 	}
-	var body struct {
-		Subscriptions []shownSubscription `json:"subscriptions"`
-		Next          string              `json:"next"`
-		AsOf          time.Time           `json:"as_of"`
-	}
+	var body operator.SubscriptionsBody
 	path := c.list(subscriptionsPath, [2]string{"failing", when(c.failing, "true")})
 	if printed, err := c.ask(ctx, http.MethodGet, path, nil, &body); printed || err != nil {
 		return err
@@ -74,23 +30,24 @@ func (c *cli) subscriptions(ctx context.Context, args []string) error {
 		"SUBSCRIPTION", "PATTERN", "MODE", "WEBHOOK", "CONSUMERS", "PENDING", "CONDITION",
 		"WAITING", "FAILING SINCE", "LAST ERROR", "DEAD LETTERS",
 	}}
-	slices.SortStableFunc(body.Subscriptions, func(a, b shownSubscription) int {
-		return cmp.Compare(a.severity(), b.severity())
+	slices.SortStableFunc(body.Subscriptions, func(a, b operator.SubscriptionBody) int {
+		return cmp.Compare(severityOf(a), severityOf(b))
 	})
 	for _, s := range body.Subscriptions {
 		rows = append(rows, []string{
-			s.ID, s.Pattern, s.Mode, s.WebhookHost, fmt.Sprint(s.Consumers), atLeast(s.AtLeast, some(s.Pending)),
-			conditionOf(s), orLonger(s.AtLeast, relative(s.WaitingSince, body.AsOf)),
-			orLonger(s.AtLeast, relative(s.FailingSince, body.AsOf)),
+			s.ID, s.Pattern, string(s.Mode), s.WebhookHost, fmt.Sprint(s.Consumers),
+			atLeast(s.AtLeast, some(s.Pending)), conditionOf(s),
+			orLonger(s.AtLeast, relative(timeOf(s.WaitingSince), body.AsOf)),
+			orLonger(s.AtLeast, relative(timeOf(s.FailingSince), body.AsOf)),
 			cut(s.LastError, errorWidth), some(s.DeadLetters),
 		})
 	}
 	return c.rows(rows, "subscriptions", body.Next)
 }
 
-// severity orders subscriptions: the worst comes first.
-func (s shownSubscription) severity() int {
-	if i := slices.Index(fsm.Severities, fsm.Condition(s.Condition)); i >= 0 {
+// severityOf orders subscriptions: the worst comes first.
+func severityOf(s operator.SubscriptionBody) int {
+	if i := slices.Index(fsm.Severities, s.Condition); i >= 0 {
 		return i
 	}
 	return len(fsm.Severities)
@@ -101,9 +58,9 @@ const errorWidth = 60
 
 // conditionOf returns the worst condition, with the number of consumers in it. Only the endpoint can have "asked to
 // wait".
-func conditionOf(s shownSubscription) string {
-	condition := strings.ReplaceAll(s.Condition, "_", " ")
-	if n := s.States[s.Condition]; n > 0 {
+func conditionOf(s operator.SubscriptionBody) string {
+	condition := strings.ReplaceAll(string(s.Condition), "_", " ")
+	if n := s.States[string(s.Condition)]; n > 0 {
 		condition = atLeast(s.AtLeast, fmt.Sprint(n)) + " " + condition
 	} else if s.AtLeast && s.Condition == "ok" && !s.Paused {
 		condition = "not known"
@@ -142,7 +99,7 @@ func cut(text string, width int) string {
 }
 
 // filterOf returns the values that a subscription allows at each path.
-func filterOf(s shownSubscription) string {
+func filterOf(s operator.SubscriptionBody) string {
 	var paths []string
 	for _, path := range slices.Sorted(maps.Keys(s.Filter)) {
 		var values []string
@@ -155,7 +112,7 @@ func filterOf(s shownSubscription) string {
 }
 
 // lastOf returns the result of an attempt, and when it was made.
-func lastOf(d *shownDelivery, now time.Time) string {
+func lastOf(d *operator.DeliveryBody, now time.Time) string {
 	if d == nil {
 		return ""
 	}
@@ -170,7 +127,7 @@ func lastOf(d *shownDelivery, now time.Time) string {
 }
 
 func (c *cli) oneSubscription(ctx context.Context, id string) error {
-	var s shownSubscription
+	var s operator.SubscriptionBody
 	path := subscriptionsPath + "/" + url.PathEscape(id)
 	if printed, err := c.ask(ctx, http.MethodGet, path, nil, &s); printed || err != nil {
 		return err
@@ -182,13 +139,14 @@ func (c *cli) oneSubscription(ctx context.Context, id string) error {
 			states = append(states, atLeast(s.AtLeast, fmt.Sprint(n))+" "+state)
 		}
 	}
+	now := timeOf(s.AsOf)
 	fields := [][]string{
 		{"subscription", s.ID},
 		{"pattern", s.Pattern},
-		{"mode", s.Mode},
+		{"mode", string(s.Mode)},
 		{"start", s.Start},
-		{"format", s.Format},
-		{"ordering", s.Ordering},
+		{"format", string(s.Format)},
+		{"ordering", string(s.Ordering)},
 		{"rate", when(s.Rate > 0, fmt.Sprint(s.Rate, " requests a minute"))},
 		{"events", strings.Join(s.Events, ", ")},
 		{"type path", s.TypePath},
@@ -199,15 +157,15 @@ func (c *cli) oneSubscription(ctx context.Context, id string) error {
 		{"consumers", fmt.Sprint(s.Consumers)},
 		{"asides", asides},
 		{"pending", atLeast(s.AtLeast, fmt.Sprint(s.Pending))},
-		{"oldest waiting", orLonger(s.AtLeast, since(s.WaitingSince, s.AsOf))},
+		{"oldest waiting", orLonger(s.AtLeast, since(timeOf(s.WaitingSince), now))},
 		{"states", strings.Join(states, ", ")},
 		{"condition", conditionOf(s)},
-		{"paused since", since(s.PausedSince, s.AsOf)},
-		{"failing since", orLonger(s.AtLeast, since(s.FailingSince, s.AsOf))},
+		{"paused since", since(timeOf(s.PausedSince), now)},
+		{"failing since", orLonger(s.AtLeast, since(timeOf(s.FailingSince), now))},
 		{"last error", s.LastError},
 		{"dead letters", some(s.DeadLetters)},
-		{"last attempt", lastOf(s.LastAttempt, s.AsOf)},
-		{"last failed attempt", lastOf(s.LastFailedAttempt, s.AsOf)},
+		{"last attempt", lastOf(s.LastAttempt, now)},
+		{"last failed attempt", lastOf(s.LastFailedAttempt, now)},
 	}
 	if s.Backfill != nil {
 		fields = append(fields, []string{"backfill", fmt.Sprintf("%d of %d", s.Backfill.Done, s.Backfill.Total)})
