@@ -14,7 +14,6 @@ import (
 	"reveille/fsm"
 	"reveille/httpapi/control"
 	"reveille/httpapi/fields"
-	"reveille/httpapi/refusal"
 	"reveille/httpapi/web"
 )
 
@@ -49,13 +48,10 @@ func (f *Face) Resources() []web.Resource {
 			return id != "" && does == action
 		}
 	}
-	is := func(path string) func(string) bool {
-		return func(raw string) bool { return raw == path }
-	}
 	list := web.List(f.Control.View.Partitions(), f.listDeliveries, "subscription_id", "status")
 	return []web.Resource{
 		{
-			Path: is(Subscriptions), Role: web.Anyone,
+			Path: web.Exactly(Subscriptions), Role: web.Anyone,
 			Methods: web.Read(f.list).And(http.MethodPost, f.FromNoPage(f.create)),
 		},
 		{
@@ -67,10 +63,10 @@ func (f *Face) Resources() []web.Resource {
 			Path: of(Subscriptions, "/rotate-secret"), Role: web.Anyone,
 			Methods: web.Post(f.FromNoPage(f.rotate)),
 		},
-		{Path: is(Deliveries), Role: web.Anyone, Methods: web.Read(list)},
+		{Path: web.Exactly(Deliveries), Role: web.Anyone, Methods: web.Read(list)},
 		{Path: of(Deliveries, ""), Role: web.Anyone, Methods: web.Read(f.getDelivery)},
 		{Path: of(Deliveries, "/retry"), Role: web.Anyone, Methods: web.Post(f.FromNoPage(f.retry))},
-		{Path: isBelow, Role: web.Anyone, Methods: web.All(nothing)},
+		{Path: isBelow, Role: web.Anyone, Methods: web.All(web.Nothing)},
 	}
 }
 
@@ -90,10 +86,6 @@ func isBelow(raw string) bool {
 	canonical, _ := fsm.CanonicalPath(raw) // empty for a path that no stream can have
 	below := func(path string) bool { return path == Root || strings.HasPrefix(path, Root+"/") }
 	return below(raw) || below(canonical)
-}
-
-func nothing(echo.Context) error {
-	return refusal.New(fsm.CodeNotFound, "there is nothing at this path")
 }
 
 // isOurs says whether a subscription belongs to Open Job Spec, by its ID and its format.

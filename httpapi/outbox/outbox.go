@@ -55,14 +55,14 @@ func (f *Face) Resources() []web.Resource {
 	}
 	return []web.Resource{
 		{
-			Path: exactly(deliver), Role: web.Anyone,
+			Path: web.Exactly(deliver), Role: web.Anyone,
 			Usage: "an event is handed over by POST", Methods: web.Post(f.FromNoPage(f.handOver)),
 		},
-		{Path: exactly(list), Role: web.Anyone, Methods: web.Read(f.page(eventFilters))},
-		{Path: exactly(dead), Role: web.Anyone, Methods: web.Read(f.page(deadFilters))},
-		{Path: exactly(stats), Role: web.Anyone, Methods: web.Read(f.stats)},
+		{Path: web.Exactly(list), Role: web.Anyone, Methods: web.Read(f.page(eventFilters))},
+		{Path: web.Exactly(dead), Role: web.Anyone, Methods: web.Read(f.page(deadFilters))},
+		{Path: web.Exactly(stats), Role: web.Anyone, Methods: web.Read(f.stats)},
 		{
-			Path: exactly(config), Role: web.Anyone,
+			Path: web.Exactly(config), Role: web.Anyone,
 			Methods: web.Read(f.config).And(http.MethodPatch, f.FromNoPage(f.changeConfig)),
 		},
 		{
@@ -77,18 +77,12 @@ func (f *Face) Resources() []web.Resource {
 			Role: web.Anyone, Methods: web.Post(f.FromNoPage(f.replay)), Usage: "an event is replayed by POST",
 		},
 		{Path: below(ofKeys), Role: web.Anyone, Methods: web.Read(f.eventOfKey)},
-		{Path: f.isReserved, Role: web.Anyone, Methods: web.All(nothing)},
+		{Path: f.isReserved, Role: web.Anyone, Methods: web.All(web.Nothing)},
 	}
 }
 
-func exactly(path string) func(string) bool { return func(raw string) bool { return raw == path } }
-
 func (f *Face) isReserved(raw string) bool {
 	return fsm.Within(raw, root) || fsm.Within(raw, f.Outbox.Root)
-}
-
-func nothing(echo.Context) error {
-	return refusal.New(fsm.CodeNotFound, "there is nothing at this path")
 }
 
 // handOver answers POST /webhooks/deliver. An event that was there before is answered with 200.

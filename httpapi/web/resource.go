@@ -8,6 +8,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"reveille/fsm"
+	"reveille/httpapi/refusal"
 )
 
 // Resource is one of Reveille's own resources: where it is, what it answers, and to whom.
@@ -37,6 +38,14 @@ const (
 	RoleRead    fsm.Role = "read"
 	RoleOperate fsm.Role = "operate"
 )
+
+// Exactly is the Path of a resource at one path.
+func Exactly(path string) func(raw string) bool { return func(raw string) bool { return raw == path } }
+
+// Nothing answers requests for a path at which there is nothing.
+func Nothing(echo.Context) error {
+	return refusal.New(fsm.CodeNotFound, "there is nothing at this path")
+}
 
 // Method is one method of a resource.
 type Method struct {
