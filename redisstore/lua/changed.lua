@@ -4,15 +4,19 @@
 -- changed since. Any other version is older than the oldest one in the zset, or is of a list that was lost. The id of
 -- an endpoint is the generation of its subscription.
 
+-- server_time returns the time by Redis's own clock, ms.
+local function server_time()
+  local t = redis.call('TIME')
+  return tonumber(t[1]) * 1000 + math.floor(tonumber(t[2]) / 1000)
+end
+
 -- changed gives the list a new version, in which the item with this id has changed. It returns the version. A version
 -- is the time in ms, times VERSIONS, plus a random number. It is higher than the last version and every version that
 -- the caller has seen. So no version comes twice, even if the list has lost its latest changes. O(log changes).
 -- `seen` is the highest version that the caller has seen. `drawn` is a random number, from 0 to below VERSIONS.
 local function changed(version_key, changes_key, id, seen, drawn)
   local was = tonumber(redis.call('GET', version_key) or '0')
-  local t = redis.call('TIME')
-  local now = tonumber(t[1]) * 1000 + math.floor(tonumber(t[2]) / 1000)
-  local version = math.max(now * FSM.VERSIONS + drawn, math.max(was, seen) + 1 + drawn)
+  local version = math.max(server_time() * FSM.VERSIONS + drawn, math.max(was, seen) + 1 + drawn)
   was, version = string.format('%.0f', was), string.format('%.0f', version)
   if redis.call('EXISTS', changes_key) == 0 then redis.call('ZADD', changes_key, was, was .. ' ') end
   redis.call('ZADD', changes_key, version, version .. ' ' .. id)

@@ -22,10 +22,7 @@
 local list_key, version_key, changes_key, subscriptions_key, pauses_key = unpack(KEYS)
 local now, sub, gen, seen, drawn, origin = unpack(ARGV, 1, 6)
 now = tonumber(now)
-if now < 0 then
-  local t = redis.call('TIME')
-  now = tonumber(t[1]) * 1000 + math.floor(tonumber(t[2]) / 1000)
-end
+if now < 0 then now = server_time() end
 
 -- endpoint returns the stored endpoint.
 local function endpoint()

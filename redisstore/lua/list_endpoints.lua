@@ -9,9 +9,6 @@ local list_key, version_key, changes_key, pauses_key = unpack(KEYS)
 local since, now = unpack(ARGV)
 now = tonumber(now)
 local version, changes = redis.call('GET', version_key) or '0', changes_since(list_key, changes_key, since)
-if now < 0 then
-  local t = redis.call('TIME')
-  now = tonumber(t[1]) * 1000 + math.floor(tonumber(t[2]) / 1000)
-end
+if now < 0 then now = server_time() end
 local pauses = redis.call('ZRANGEBYSCORE', pauses_key, string.format('(%.0f', now), '+inf', 'WITHSCORES')
 return { version, changes and 0 or 1, changes or redis.call('HGETALL', list_key), now, pauses }

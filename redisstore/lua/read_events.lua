@@ -1,17 +1,17 @@
 -- Returns what is kept of some events, and the consumers that bring them.
--- stream: one that an event is about to be handed over to, or "". Then follow the ids of the events.
+-- path: of a stream that an event is about to be handed over to, or "". Then follow the ids of the events.
 -- Returns { open, dead, removing, event, … }. `open` and `dead` are how many events of that stream's partition are
 -- not over, and are dead. `removing` is 1 if the stream is being removed. All three are 0 without a stream.
 -- An event is { event as JSON, stream, status, attempts, consumer, place, last, delivered, error, code, tries, delayed,
 -- expires, state, sent, attempt, due, place }. It is {} if there is none. `tries` are its attempts, a line each.
 -- `delayed` is until when it is delayed, and `expires` when it goes, ms, 0 for none. The last five are of the consumer.
 -- Its state is "" if it is gone. O(events).
-local stream = ARGV[A]
+local path = ARGV[A]
 local found = { '0', '0', '0' }
-if stream ~= '' then
+if path ~= '' then
   found = {
     redis.call('ZCARD', P .. 'events:open'), redis.call('ZCARD', events_of('dead_letter')),
-    is_removing(stream) and '1' or '0',
+    is_removing(path) and '1' or '0',
   }
 end
 for i = A + 1, #ARGV do

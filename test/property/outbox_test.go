@@ -102,15 +102,15 @@ var brokenOutbox = []harness.BrokenScript{
 	},
 	{
 		Name: "a stream is removed that was not read to its end", File: "redisstore/lua/begin_removal.lua",
-		Old: "acked_of(c, stream) == tail", New: "true",
+		Old: "acked_of(c, path) == tail", New: "true",
 	},
 	{
 		Name: "an event is new in a stream that is being removed", File: "redisstore/lua/take_event.lua",
-		Old: "  if is_removing(stream) then return reply('0') end\n", New: "",
+		Old: "  if is_removing(path) then return reply('0') end\n", New: "",
 	},
 	{
 		Name: "what has expired keeps its stream", File: "redisstore/lua/library/outbox.lua",
-		Old: "redis.call('ZINCRBY', P .. 'event_streams', -1, stream)", New: "",
+		Old: "redis.call('ZINCRBY', P .. 'event_streams', -1, path)", New: "",
 	},
 	{
 		Name: "a removal is over at once", File: "redisstore/lua/end_removal.lua",

@@ -15,19 +15,19 @@ local function begins_at(placed, begins)
 end
 
 -- is_removing says whether a stream of events is being removed: no event in it is new.
-local function is_removing(stream) return tonumber(redis.call('ZSCORE', P .. 'event_streams', stream) or '0') < 0 end
+local function is_removing(path) return tonumber(redis.call('ZSCORE', P .. 'event_streams', path) or '0') < 0 end
 
 -- forget_expired drops an event that was delivered or cancelled long enough ago. It says whether it did.
 local function forget_expired(id)
   local till = redis.call('ZSCORE', P .. 'expire', id)
   if not till or tonumber(till) > now() then return false end
   local key = P .. 'event:' .. id
-  local status, placed, delivered_at, begins, stream =
+  local status, placed, delivered_at, begins, path =
     unpack(redis.call('HMGET', key, 'status', 'placed', 'delivered', 'deliver_at', 'stream'))
   redis.call('ZREM', P .. 'expire', id)
   redis.call('DEL', key)
   if not placed then return true end
-  redis.call('ZINCRBY', P .. 'event_streams', -1, stream)
+  redis.call('ZINCRBY', P .. 'event_streams', -1, path)
   redis.call('ZREM', events_of(status), placed)
   local left = begins_at(placed, begins) + FSM.OUTBOX_RETENTION - now()
   if left > 0 then
@@ -60,14 +60,14 @@ local function event_bucket(millis)
 end
 
 -- keep_event keeps an event that was handed over. It lies in its stream behind the place of its consumer.
-local function keep_event(id, event, placed, provider, keep, begins, stream, consumer, place)
+local function keep_event(id, event, placed, provider, keep, begins, path, consumer, place)
   redis.call('DEL', P .. 'event:' .. id)
   redis.call('HSET', P .. 'event:' .. id, 'event', event, 'placed', placed, 'provider', provider, 'keep', keep,
-    'stream', stream, 'status', 'pending', 'attempts', '0', 'consumer', consumer, 'at', place, 'last', '0',
+    'stream', path, 'status', 'pending', 'attempts', '0', 'consumer', consumer, 'at', place, 'last', '0',
     'delivered', '0', 'error', '', 'code', '0')
   if begins ~= '0' then redis.call('HSET', P .. 'event:' .. id, 'deliver_at', begins) end
   redis.call('ZADD', P .. 'events:open', 0, placed)
-  redis.call('ZINCRBY', P .. 'event_streams', 1, stream)
+  redis.call('ZINCRBY', P .. 'event_streams', 1, path)
   count_event('handed_over', provider)
 end
 
