@@ -323,7 +323,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 
 // runSummary logs now and then what the deliveries have come to, and at the end.
 func (d *Dispatcher) runSummary(ctx context.Context) {
-	for sleep(ctx, d.cfg.LogSummary) {
+	for bell.Sleep(ctx, d.cfg.LogSummary) {
 		d.deliveries.sum()
 	}
 	d.deliveries.sum()
@@ -365,7 +365,7 @@ func (d *Dispatcher) runForget(ctx context.Context) {
 	tick := time.NewTicker(forgetEvery)
 	defer tick.Stop()
 	catalog := d.cfg.Store.Catalog()
-	for sleep(ctx, forgetPause) {
+	for bell.Sleep(ctx, forgetPause) {
 		changed := catalog.Changed()
 		listed := func(k laneKey) bool {
 			sub, ok := catalog.Get(k.id)

@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"reveille/fsm"
+	"reveille/fsm/bell"
 )
 
 // trouble is what happens to a call to the store.
@@ -58,7 +59,7 @@ func (s *troubled) meet(ctx context.Context, call func(context.Context) (fsm.Out
 		_, _ = call(ctx)
 		return fsm.Outcome{}, fsm.ErrUnavailable
 	case slow:
-		sleep(ctx, t.For)
+		bell.Sleep(ctx, t.For)
 	case late:
 		s.calls.Go(func() {
 			time.Sleep(t.For)

@@ -17,6 +17,7 @@ import (
 
 	"reveille/dispatcher/format"
 	"reveille/fsm"
+	"reveille/fsm/bell"
 )
 
 const (
@@ -83,7 +84,7 @@ func (d *Dispatcher) runConsents(ctx context.Context) {
 	var under sync.WaitGroup
 	defer under.Wait()
 	var all time.Time
-	for sleep(ctx, consentPause) {
+	for bell.Sleep(ctx, consentPause) {
 		changed := d.cfg.Store.Catalog().Changed()
 		whole := time.Since(all) >= consentLook
 		if whole {
@@ -289,7 +290,7 @@ func (d *Dispatcher) takeAskTurn(ctx context.Context, sub fsm.Subscription, anyw
 		return false, nil
 	}
 	d.asks.taken(endpoint, turns, 1, limit, time.Now())
-	return turns.Wait == 0 || sleep(ctx, turns.Wait), nil
+	return turns.Wait == 0 || bell.Sleep(ctx, turns.Wait), nil
 }
 
 // handshake asks an endpoint. The request goes to the exact URL, and carries nothing that belongs to deliveries.

@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"reveille/fsm"
+	"reveille/fsm/bell"
 )
 
 // This replica begins each wake that the store handed out to it, or gives the wake back. In four cases, the wake's
@@ -92,7 +93,7 @@ func (d *Dispatcher) runParker(ctx context.Context) {
 		}
 		d.noteStore(err)
 		d.parked(it, err)
-		if errors.Is(err, fsm.ErrUnavailable) && !sleep(ctx, reportRetry) {
+		if errors.Is(err, fsm.ErrUnavailable) && !bell.Sleep(ctx, reportRetry) {
 			return
 		}
 	}
@@ -245,7 +246,7 @@ func (d *Dispatcher) runBack(ctx context.Context) {
 		d.back = append(left, d.back...)
 		d.mu.Unlock()
 		if len(left) > 0 {
-			if !sleep(ctx, askPause) {
+			if !bell.Sleep(ctx, askPause) {
 				return
 			}
 			d.backReady.Ring()

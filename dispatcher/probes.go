@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"reveille/fsm"
+	"reveille/fsm/bell"
 )
 
 const (
@@ -30,7 +31,7 @@ type probing struct {
 // runProbes probes an endpoint that is down at the time that its own clock says, even if no delivery is due for hours.
 func (d *Dispatcher) runProbes(ctx context.Context) {
 	down := map[string]*probing{}
-	for sleep(ctx, probeLook) {
+	for bell.Sleep(ctx, probeLook) {
 		d.carryProbes(ctx, down)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"go.uber.org/zap"
 
 	"reveille/fsm"
+	"reveille/fsm/bell"
 )
 
 // reportRetry is the first pause before a result is offered to the store again. The pause doubles, up to
@@ -43,7 +44,7 @@ func (d *Dispatcher) report(a *attempt) fsm.Outcome {
 		}
 		if errors.Is(err, fsm.ErrUnavailable) {
 			d.noteStore(err)
-			if sleep(ctx, pause) {
+			if bell.Sleep(ctx, pause) {
 				continue
 			}
 		}
@@ -134,17 +135,5 @@ func (d *Dispatcher) noteStanding(sl slot, a fsm.Attempt) {
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		d.slots.ended(sl, ending{answered: a.Status != 0, ok: a.Result.OK()}, d.cfg.Clock())
-	}
-}
-
-// sleep returns false if the context ended first.
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-t.C:
-		return true
 	}
 }

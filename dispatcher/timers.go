@@ -3,6 +3,8 @@ package dispatcher
 import (
 	"context"
 	"time"
+
+	"reveille/fsm/bell"
 )
 
 const (
@@ -22,7 +24,7 @@ const (
 // runTimers acts on deadlines: retries, the waking timeout, the liveness timeout and removals.
 func (d *Dispatcher) runTimers(ctx context.Context) {
 	pause, first := d.cfg.DueInterval, 0
-	for sleep(ctx, pause) {
+	for bell.Sleep(ctx, pause) {
 		next, err := d.tick(ctx, first)
 		switch {
 		case ctx.Err() != nil:

@@ -95,7 +95,7 @@ func (c *counter) run(ctx context.Context) {
 			return
 		case <-c.ready:
 		}
-		pause(ctx, countPause)
+		bell.Sleep(ctx, countPause)
 		// A write that is cut off may have happened, and comes again.
 		if err := c.write(context.WithoutCancel(ctx)); err != nil || c.left() {
 			c.ready.Ring()
@@ -112,7 +112,7 @@ func (c *counter) stop(ctx context.Context) {
 			c.lost(c.s.opts.Logger, err)
 			return
 		} else if err != nil {
-			pause(ctx, countPause/5)
+			bell.Sleep(ctx, countPause/5)
 		}
 	}
 }

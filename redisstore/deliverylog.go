@@ -116,22 +116,14 @@ func (l *logWriter) run(ctx context.Context) {
 			changed = catalog.Changed() // before sweep reads the catalog
 		case <-l.ready:
 		}
-		pause(ctx, logPause)
+		bell.Sleep(ctx, logPause)
 		err := l.writeAll(context.WithoutCancel(ctx)) // a write that is cut off may have happened, and comes again
 		l.sweep(ctx)
 		l.say(err, false)
 		if errors.Is(err, fsm.ErrUnavailable) {
-			pause(ctx, logRetry)
+			bell.Sleep(ctx, logRetry)
 			l.ready.Ring()
 		}
-	}
-}
-
-// pause waits for a time, or until ctx is done.
-func pause(ctx context.Context, d time.Duration) {
-	select {
-	case <-time.After(d):
-	case <-ctx.Done():
 	}
 }
 
@@ -277,7 +269,7 @@ func (l *logWriter) runIndex(ctx context.Context) {
 				wait = logRetry // the store logs that Redis is away
 			}
 		}
-		pause(ctx, wait)
+		bell.Sleep(ctx, wait)
 	}
 }
 

@@ -14,6 +14,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/zap"
+
+	"reveille/fsm/bell"
 )
 
 // The scripts of partitions have one library (lua/library). A server with functions, such as Redis 7, keeps it together
@@ -266,7 +268,7 @@ const dropOthersEvery = 10 * time.Minute
 
 // dropOthers drops the functions of other versions at an interval, until ctx is done.
 func (s *Store) dropOthers(ctx context.Context, every time.Duration) {
-	for pause(ctx, every); ctx.Err() == nil; pause(ctx, every) {
+	for bell.Sleep(ctx, every) {
 		s.dropOthersOnce(ctx)
 	}
 }

@@ -90,14 +90,9 @@ func (s *Store) repeatUnanswered(ctx context.Context) {
 			return
 		case <-s.unanswered.ready:
 		}
-		pause := time.NewTimer(unansweredPause)
-		select {
-		case <-ctx.Done():
-			pause.Stop()
-			return
-		case <-pause.C:
+		if bell.Sleep(ctx, unansweredPause) {
+			s.repeatOnce(ctx)
 		}
-		s.repeatOnce(ctx)
 	}
 }
 

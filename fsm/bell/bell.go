@@ -1,5 +1,10 @@
-// Package bell wakes a goroutine that waits for work.
+// Package bell wakes a goroutine that waits for work, or for a time.
 package bell
+
+import (
+	"context"
+	"time"
+)
 
 // Bell is a channel to wait on. It keeps a ring until somebody receives it, and a second ring meanwhile is lost. So who
 // waits must do all work that is there. A Bell of several waiters is made with a capacity of as many.
@@ -14,4 +19,15 @@ func (b Bell) Ring() {
 	case b <- struct{}{}:
 	default:
 	}
+}
+
+// Sleep waits for a time. It returns false if ctx is done.
+func Sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+	return ctx.Err() == nil
 }

@@ -1,7 +1,10 @@
 package bell_test
 
 import (
+	"context"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"reveille/fsm/bell"
 )
@@ -42,4 +45,17 @@ func TestARingWakesWhoWaits(t *testing.T) {
 	}()
 	b.Ring()
 	<-woken
+}
+
+// TestASleepEndsWithItsContext holds that only a whole sleep returns true.
+func TestASleepEndsWithItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+		defer cancel()
+		began := time.Now()
+		first, second := bell.Sleep(ctx, 2*time.Second), bell.Sleep(ctx, 2*time.Second)
+		if took := time.Since(began); !first || second || took != 3*time.Second {
+			t.Errorf("the sleeps return %t and %t after %s", first, second, took)
+		}
+	})
 }

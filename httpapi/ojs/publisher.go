@@ -173,24 +173,13 @@ func (p *Publisher) Run(ctx context.Context) error {
 			return nil
 		case <-p.ready:
 		}
-		for sleep(ctx, wait) && p.left() > 0 {
+		for bell.Sleep(ctx, wait) && p.left() > 0 {
 			wait = 0
 			if err := p.publish(ctx, eventsTimeout); err != nil {
 				wait = eventsRetry
 			}
 		}
 	}
-}
-
-// sleep returns false once ctx is done.
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
-	}
-	return ctx.Err() == nil
 }
 
 // stop appends the events that wait. After an error it drops the rest, and all later events.
