@@ -11,8 +11,9 @@ import (
 func TestAnOutcomeIsRead(t *testing.T) {
 	r := &reply{script: scriptAccept, told: []any{
 		[]any{
-			"delivery", "s:%2Fa", "s", "g", "/a", "7", "w_1", "2", "1790000000123", int64(6), int64(45000), int64(3), int64(4),
-			int64(1), int64(1), "o", "/a", "-1", "5",
+			"delivery", "s:%2Fa", "s", "g", "/a", "7", "w_1", "2",
+			"1790000000123", int64(6), int64(45000), int64(3), int64(4), int64(1), int64(1), "o",
+			"/a", "-1", "5",
 		},
 		[]any{"removed", "s", "g", "s:%2Fa", "/a", "4", "given_up"},
 		[]any{"left", "s", "/a", "stream_deleted", int64(3)},
@@ -46,8 +47,10 @@ func TestAnOutcomeIsRead(t *testing.T) {
 func TestAnOutcomeThatNobodyKnowsIsAnError(t *testing.T) {
 	for what, item := range map[string]any{
 		"a cause": []any{"removed", "s", "g", "s:%2Fa", "/a", "4", "boredom"},
-		"a kind":  []any{"boredom", "/a"}, "a link": []any{
-			"delivery", "s:%2Fa", "s", "g", "/a", "7", "w_1", "2", "0", "0", "0", "0", "0", "0", "0", "", "boredom", "1",
+		"a kind":  []any{"boredom", "/a"},
+		"a link": []any{
+			"delivery", "s:%2Fa", "s", "g", "/a", "7", "w_1", "2", "0", "0", "0", "0", "0", "0", "0", "",
+			"boredom", "1",
 		},
 		"no item": "boredom",
 	} {
