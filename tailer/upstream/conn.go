@@ -2,7 +2,6 @@ package upstream
 
 import (
 	"bufio"
-	"bytes"
 	"cmp"
 	"context"
 	"crypto/tls"
@@ -22,7 +21,7 @@ const (
 	headerLimit = 64 << 10
 	drainLimit  = 256 << 10
 	drainTime   = 500 * time.Millisecond
-	// readBuffer is small, in bytes, because each stream that is watched by SSE has one.
+	// readBuffer is small, in bytes, because thousands of answers may come at the same time.
 	readBuffer = 1 << 10
 )
 
@@ -47,8 +46,32 @@ type Conn struct {
 	conn   net.Conn
 	// tailing is nil for HEADs.
 	tailing *tailing
-	// first is the first byte of an answer. The wait for it needs no buffer.
+}
+
+// arrivals is what arrives at a connection. The wait for more needs no buffer, only its first byte.
+type arrivals struct {
+	conn  net.Conn
 	first [1]byte
+	// n is 1 until the first byte is read. err is why nothing more came.
+	n   int
+	err error
+	// stop releases the context, unless the context has ended.
+	stop func() bool
+}
+
+func (a *arrivals) wait() error {
+	a.n, a.err = a.conn.Read(a.first[:])
+	return a.err
+}
+
+// Read implements [io.Reader].
+func (a *arrivals) Read(p []byte) (int, error) {
+	if a.n == 0 && a.err == nil {
+		return a.conn.Read(p)
+	}
+	n := copy(p, a.first[:a.n])
+	a.n -= n
+	return n, a.err
 }
 
 // NewConn returns a connection for the live requests of one stream.
@@ -88,20 +111,41 @@ func (c *Conn) do(ctx context.Context, method, target string) (*http.Response, e
 	return res, err
 }
 
-func (c *Conn) try(ctx context.Context, method, target string) (res *http.Response, err error) {
+// try waits for the answer: what needs more stack is in other functions.
+func (c *Conn) try(ctx context.Context, method, target string) (*http.Response, error) {
 	idle := c.conn != nil
-	if !idle {
-		if c.conn, err = c.client.connect(ctx, "http/1.1"); err != nil {
+	in, err := c.ask(ctx, method, target)
+	if err == nil {
+		err = in.wait()
+	}
+	return c.answer(in, method, idle, err)
+}
+
+// ask sends a request, by a new connection if there is none. It returns nil without a connection.
+//
+//go:noinline
+func (c *Conn) ask(ctx context.Context, method, target string) (*arrivals, error) {
+	if c.conn == nil {
+		conn, err := c.client.connect(ctx, "http/1.1")
+		if err != nil {
 			return nil, err
 		}
+		c.conn = conn
 	}
 	conn := c.conn
-	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(past) })
-	if err = c.send(ctx, method, target); err == nil {
-		_, err = conn.Read(c.first[:])
+	in := &arrivals{conn: conn, stop: context.AfterFunc(ctx, func() { _ = conn.SetDeadline(past) })}
+	return in, c.send(ctx, method, target)
+}
+
+// answer reads an answer that has begun. err is why none has. idle says that the connection was used before.
+//
+//go:noinline
+func (c *Conn) answer(in *arrivals, method string, idle bool, err error) (res *http.Response, _ error) {
+	if in == nil {
+		return nil, err
 	}
 	if err == nil {
-		res, err = c.receive(method, stop)
+		res, err = c.receive(method, in)
 	}
 	switch {
 	case !idle:
@@ -112,7 +156,7 @@ func (c *Conn) try(ctx context.Context, method, target string) (res *http.Respon
 		err = errStale
 	}
 	if err != nil {
-		stop()
+		in.stop()
 		c.Close()
 		return nil, err
 	}
@@ -131,22 +175,22 @@ func (c *Conn) send(ctx context.Context, method, target string) error {
 }
 
 // receive reads the header of an answer that has begun. It passes over informational answers (1xx).
-func (c *Conn) receive(method string, stop func() bool) (res *http.Response, err error) {
-	limited := &io.LimitedReader{R: io.MultiReader(bytes.NewReader(c.first[:]), c.conn), N: headerLimit}
-	in := readers.Get().(*bufio.Reader)
-	in.Reset(limited)
+func (c *Conn) receive(method string, in *arrivals) (res *http.Response, err error) {
+	b := &connBody{by: c, arrivals: in, limited: io.LimitedReader{R: in, N: headerLimit}}
+	b.borrow()
 	for err == nil && (res == nil || res.StatusCode < 200) {
-		res, err = http.ReadResponse(in, &http.Request{Method: method})
+		res, err = http.ReadResponse(&b.in, &http.Request{Method: method})
 	}
 	if err != nil {
-		readers.Put(in)
-		if limited.N == 0 {
+		b.giveBack()
+		if b.limited.N == 0 {
 			err = fmt.Errorf("the header of the answer is longer than %d bytes", headerLimit)
 		}
 		return nil, err
 	}
-	limited.N = math.MaxInt64
-	res.Body = &connBody{body: res.Body, res: res, by: c, in: in, stop: stop, ended: res.Body == http.NoBody}
+	b.limited.N = math.MaxInt64
+	b.body, b.res, b.ended = res.Body, res, res.Body == http.NoBody
+	res.Body = b
 	return res, nil
 }
 
@@ -178,9 +222,11 @@ type connBody struct {
 	body io.Reader
 	res  *http.Response
 	by   *Conn
-	in   *bufio.Reader
-	// stop releases the context, unless the context has ended.
-	stop func() bool
+	// in reads what arrives. It has the buffer of lent, which is nil during the wait for more and after Close.
+	in       bufio.Reader
+	lent     *bufio.Reader
+	limited  io.LimitedReader
+	arrivals *arrivals
 	// ended is true if the body was read to its end, cut if its rest is of no use.
 	ended, cut bool
 }
@@ -191,19 +237,39 @@ func (b *connBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// wait waits until a Read returns at once. Silent streams wait here, without a buffer.
+func (b *connBody) wait() {
+	if !b.ended && b.in.Buffered() == 0 {
+		b.giveBack()
+		_ = b.arrivals.wait() // Read returns the error
+		b.borrow()
+	}
+}
+
+func (b *connBody) borrow() {
+	b.lent = readers.Get().(*bufio.Reader)
+	b.lent.Reset(&b.limited)
+	b.in = *b.lent
+}
+
+func (b *connBody) giveBack() {
+	b.lent.Reset(nil)
+	readers.Put(b.lent)
+	b.lent, b.in = nil, bufio.Reader{}
+}
+
 // Close leaves the connection ready for the next request, or closed.
 func (b *connBody) Close() error {
-	if b.in == nil {
+	if b.lent == nil {
 		return nil
 	}
-	switch goes := b.stop(); {
+	switch goes := b.arrivals.stop(); {
 	case (!goes || b.cut) && !b.ended:
 		b.by.reset()
 	case !goes || b.res.Close || !b.drained() || b.in.Buffered() > 0:
 		b.by.Close()
 	}
-	readers.Put(b.in)
-	b.in = nil
+	b.giveBack()
 	return nil
 }
 

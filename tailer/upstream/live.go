@@ -60,14 +60,15 @@ type tailing struct {
 func (c *Client) Live(
 	ctx context.Context, conn *Conn, path string, from fsm.Offset, cursor string, take func(Event) error,
 ) error {
+	r := &liveRequest{client: c, conn: conn, take: take, question: question{
+		kind: kindTail, path: path, from: from, cursor: cursor,
+	}}
 	if c.usesSSE(conn.tailing, path) {
-		r := &liveSSE{client: c, t: conn.tailing, path: path, from: from, began: time.Now(), take: take}
-		err := c.SSE(ctx, conn, path, from, cursor, r.heard)
-		if !r.refused(ctx, err) {
+		if err := r.sse(ctx); !r.refused(ctx, err) {
 			return err
 		}
 	}
-	return c.Poll(ctx, conn, path, from, cursor, take)
+	return r.poll(ctx)
 }
 
 // usesSSE says whether the next request for a stream is by SSE.
@@ -79,19 +80,18 @@ func (c *Client) usesSSE(t *tailing, path string) bool {
 	return bySSE
 }
 
-// liveSSE is a live request by SSE.
-type liveSSE struct {
+// liveRequest is a live request. It is not on the stack, because that is what a silent stream costs most.
+type liveRequest struct {
+	question
 	client *Client
-	t      *tailing
-	path   string
-	from   fsm.Offset
-	began  time.Time
-	// news is true once the answer has shown something new.
+	conn   *Conn
+	take   func(Event) error
+	// news is true once an answer by SSE has shown something new.
 	news bool
-	take func(Event) error
 }
 
-func (r *liveSSE) heard(e Event) error {
+// heard passes on what an answer by SSE shows.
+func (r *liveRequest) heard(e Event) error {
 	if c := r.client; e.Offset.After(r.from) {
 		if !r.news && c.chooses() {
 			c.live.succeeds(c.cfg.Logger)
@@ -104,22 +104,22 @@ func (r *liveSSE) heard(e Event) error {
 // refused notes how well the request went. It says whether the stream is to be polled at once.
 //
 //go:noinline
-func (r *liveSSE) refused(ctx context.Context, err error) bool {
-	c := r.client
+func (r *liveRequest) refused(ctx context.Context, err error) bool {
+	c, t := r.client, r.conn.tailing
 	switch {
 	case !c.chooses() || ctx.Err() != nil:
 	case isRefusal(err):
-		r.t.polls = true
+		t.polls = true
 		c.live.fails(c.cfg.Logger, r.path)
-		r.t.bySSE.Store(false)
+		t.bySSE.Store(false)
 		return true
 	case err != nil:
 	case r.news || time.Since(r.began) >= c.atOnce:
-		r.t.idle = 0
+		t.idle = 0
 		c.live.succeeds(c.cfg.Logger)
 	default:
-		if r.t.idle++; r.t.idle >= idleMax {
-			r.t.polls = true
+		if t.idle++; t.idle >= idleMax {
+			t.polls = true
 			c.live.fails(c.cfg.Logger, r.path)
 		}
 	}

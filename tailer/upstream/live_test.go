@@ -367,3 +367,25 @@ func TestAStreamThatIsReadInBatchesIsPolled(t *testing.T) {
 		client.recent.find("r", "/a", "1")
 	}
 }
+
+// Poll makes one long-poll.
+func (c *Client) Poll(
+	ctx context.Context, conn *Conn, path string, from fsm.Offset, cursor string, take func(Event) error,
+) error {
+	return newLiveRequest(c, conn, path, from, cursor, take).poll(ctx)
+}
+
+// SSE makes one request by SSE.
+func (c *Client) SSE(
+	ctx context.Context, conn *Conn, path string, from fsm.Offset, cursor string, take func(Event) error,
+) error {
+	return newLiveRequest(c, conn, path, from, cursor, take).sse(ctx)
+}
+
+func newLiveRequest(
+	c *Client, conn *Conn, path string, from fsm.Offset, cursor string, take func(Event) error,
+) *liveRequest {
+	return &liveRequest{client: c, conn: conn, take: take, question: question{
+		kind: kindTail, path: path, from: from, cursor: cursor,
+	}}
+}

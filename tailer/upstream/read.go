@@ -52,27 +52,31 @@ type question struct {
 	path         string
 	from         fsm.Offset
 	live, cursor string
+	began        time.Time
 }
 
-// Poll makes one long-poll and calls take with what the answer's headers say. It discards the body, unless it keeps the
+// poll makes one long-poll and calls take with what the answer's headers say. It discards the body, unless it keeps the
 // body for ReadBatch.
-func (c *Client) Poll(
-	ctx context.Context, conn *Conn, path string, from fsm.Offset, cursor string, take func(Event) error,
-) error {
-	if asked, follows := c.recent.asks(path); follows {
-		return c.pollKept(ctx, conn, path, from, cursor, asked, take)
+func (r *liveRequest) poll(ctx context.Context) error {
+	r.live = "long-poll"
+	if asked, follows := r.client.recent.asks(r.path); follows {
+		return r.pollKept(ctx, asked)
 	}
-	a, err := c.read(ctx, conn, &question{kindTail, path, from, "long-poll", cursor})
+	res, err := r.client.get(ctx, r.conn, &r.question)
 	if err != nil {
 		return err
 	}
-	return a.shows(take)
+	return r.shows(res)
 }
 
 //go:noinline
-func (a *Answer) shows(take func(Event) error) error {
+func (r *liveRequest) shows(res *http.Response) error {
+	a, err := r.client.readHeader(res)
+	if err != nil {
+		return err
+	}
 	defer a.Body.Close()
-	return take(a.Event)
+	return r.take(a.Event)
 }
 
 // Registry reads the registry stream from an offset: by a long-poll if live, otherwise what there is. The end of ctx
@@ -84,7 +88,7 @@ func (c *Client) Registry(
 	if live {
 		mode = "long-poll"
 	}
-	return c.read(ctx, nil, &question{kindRegistry, path, from, mode, cursor})
+	return c.read(ctx, nil, &question{kind: kindRegistry, path: path, from: from, live: mode, cursor: cursor})
 }
 
 // ReadBeyond reads on from an offset until it is beyond a tail, or until nothing more comes. It returns the offset that
@@ -169,7 +173,6 @@ func (c *Client) get(ctx context.Context, conn *Conn, q *question) (res *http.Re
 	if err != nil {
 		return nil, err
 	}
-	began := time.Now()
 	switch {
 	case conn == nil:
 		res, err = c.ofShared(ctx, target)
@@ -181,7 +184,7 @@ func (c *Client) get(ctx context.Context, conn *Conn, q *question) (res *http.Re
 	default:
 		res, err = conn.do(ctx, http.MethodGet, target)
 	}
-	return c.answered(q, began, res, err)
+	return c.answered(q, res, err)
 }
 
 //go:noinline
@@ -193,6 +196,7 @@ func (c *Client) targetOf(q *question) (string, error) {
 	if q.cursor != "" {
 		query.Set("cursor", q.cursor)
 	}
+	q.began = time.Now()
 	target, err := c.target(q.path, query)
 	if err != nil {
 		return "", fmt.Errorf("GET: %w", err)
@@ -208,9 +212,9 @@ func (c *Client) ofShared(ctx context.Context, target string) (*http.Response, e
 // answered counts an answer to a read. It returns the answer if it shows what was asked for.
 //
 //go:noinline
-func (c *Client) answered(q *question, began time.Time, res *http.Response, err error) (*http.Response, error) {
+func (c *Client) answered(q *question, res *http.Response, err error) (*http.Response, error) {
 	if err != nil {
-		c.metrics.ended(q.kind, began, 0, err)
+		c.metrics.ended(q.kind, q.began, 0, err)
 		return nil, fmt.Errorf("GET: %w", withoutURL(err))
 	}
 	status, d := res.StatusCode, c.dialectOf(res.Header)
@@ -218,7 +222,7 @@ func (c *Client) answered(q *question, began time.Time, res *http.Response, err 
 	case status == http.StatusOK || status == http.StatusNoContent:
 		c.shows()
 		_, invalid := d.next(res.Header.Get(HeaderNextOffset))
-		c.metrics.ended(q.kind, began, status, invalid)
+		c.metrics.ended(q.kind, q.began, status, invalid)
 		return res, nil
 	case slices.Contains(d.notKept, status):
 		err = ErrNotKept
@@ -232,7 +236,7 @@ func (c *Client) answered(q *question, began time.Time, res *http.Response, err 
 	default:
 		err = AnswerError{Status: status}
 	}
-	c.metrics.ended(q.kind, began, status, err)
+	c.metrics.ended(q.kind, q.began, status, err)
 	_ = res.Body.Close()
 	return nil, fmt.Errorf("GET: %w", err)
 }

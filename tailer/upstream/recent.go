@@ -243,27 +243,28 @@ func (rs *recent) close() {
 
 // pollKept is a long-poll whose answer is kept for readers in batches. It keeps no body that takes longer than
 // drainTime, or that is too long.
-func (c *Client) pollKept(
-	ctx context.Context, conn *Conn, path string, from fsm.Offset, cursor string, asked int64, take func(Event) error,
-) error {
+//
+//go:noinline
+func (r *liveRequest) pollKept(ctx context.Context, asked int64) error {
+	c := r.client
 	own, cancel := context.WithCancel(ctx)
 	defer cancel()
-	a, err := c.read(own, conn, &question{kindTail, path, from, "long-poll", cursor})
+	a, err := c.read(own, r.conn, &r.question)
 	if err != nil {
 		return err
 	}
 	defer a.Body.Close()
-	if a.keeps(from) && c.dialectOf(a.res.Header).number == nil {
+	if a.keeps(r.from) && c.dialectOf(a.res.Header).number == nil {
 		late := time.AfterFunc(drainTime, cancel)
 		body, err := io.ReadAll(io.LimitReader(a.Body, recentMax+1))
 		late.Stop()
 		if err == nil && len(body) <= recentMax {
-			c.recent.keep(path, &recentAnswer{
-				asked: asked, from: from, next: a.Offset, contentType: a.res.Header.Get("Content-Type"), body: body,
+			c.recent.keep(r.path, &recentAnswer{
+				asked: asked, from: r.from, next: a.Offset, contentType: a.res.Header.Get("Content-Type"), body: body,
 			})
 		}
 	}
-	return take(a.Event)
+	return r.take(a.Event)
 }
 
 // keeps says whether an answer from an offset has what a read from there would show.

@@ -9,8 +9,6 @@ import (
 	"io"
 	"mime"
 	"sync"
-
-	"reveille/fsm"
 )
 
 const (
@@ -31,43 +29,38 @@ const (
 
 var errNoSSE = AnswerError{What: "its content type is not text/event-stream"}
 
-// SSE reads a stream by SSE and calls take with what each control event says. It discards the data in between, unless
+// sse reads a stream by SSE and calls take with what each control event says. It discards the data in between, unless
 // it keeps the data for ReadBatch. It returns nil when the server ends the answer in good order. A cut after an event
 // counts as that, because many proxies end answers so. It also ends with an event that cannot be kept for a reader who
 // came after the request. The answer to the next request can be kept for that reader.
-func (c *Client) SSE(
-	ctx context.Context, conn *Conn, path string, from fsm.Offset, cursor string, take func(Event) error,
-) error {
-	a, err := c.openSSE(ctx, conn, path, from, cursor, take)
+func (r *liveRequest) sse(ctx context.Context) error {
+	a, err := r.openSSE(ctx)
 	if err != nil {
 		return err
 	}
-	defer a.body.Close()
-	for more := true; more; {
-		err = a.next() // it waits here: what needs more stack is in other functions
-		more, err = a.show(err)
+	for {
+		// It waits in next: what needs more stack is in other functions.
+		if more, err := a.show(a.next()); !more {
+			return err
+		}
 	}
-	return err
 }
 
 // sseAnswer is an answer by SSE that is being read.
 type sseAnswer struct {
 	frames
-	client *Client
-	body   io.ReadCloser
-	path   string
-	take   func(Event) error
-	// shown is what is kept since the last control event that led on, and heard is true after the first one.
-	shown recentAnswer
-	heard bool
+	*liveRequest
+	body io.ReadCloser
+	// shown is what is kept since the last control event that led on, and answered is true after the first one.
+	shown    recentAnswer
+	answered bool
 }
 
 //go:noinline
-func (c *Client) openSSE(
-	ctx context.Context, conn *Conn, path string, from fsm.Offset, cursor string, take func(Event) error,
-) (*sseAnswer, error) {
-	asked, follows := c.recent.asks(path)
-	res, err := c.get(ctx, conn, &question{kindTail, path, from, "sse", cursor})
+func (r *liveRequest) openSSE(ctx context.Context) (*sseAnswer, error) {
+	asked, follows := r.client.recent.asks(r.path)
+	r.live = "sse"
+	res, err := r.client.get(ctx, r.conn, &r.question)
 	if err != nil {
 		return nil, err
 	}
@@ -75,18 +68,25 @@ func (c *Client) openSSE(
 		_ = res.Body.Close()
 		return nil, fmt.Errorf("GET: %w", errNoSSE)
 	}
-	a := &sseAnswer{client: c, frames: newFrames(res.Body), body: res.Body, path: path, take: take}
+	a := &sseAnswer{liveRequest: r, frames: newFrames(res.Body), body: res.Body}
 	a.keepsData = follows && res.Header.Get(headerDataEncoding) == ""
-	a.shown = recentAnswer{asked: asked, from: from}
+	a.shown = recentAnswer{asked: asked, from: r.from}
+	res.Header, res.Request = nil, nil // the body keeps the rest
 	return a, nil
 }
 
-// show passes on what the latest event shows. It says whether the answer goes on. err is that of next.
+// show passes on what the latest event shows. It says whether the answer goes on, and closes the answer if not. err is
+// that of next.
 //
 //go:noinline
 func (a *sseAnswer) show(err error) (more bool, _ error) {
+	defer func() {
+		if !more {
+			_ = a.body.Close()
+		}
+	}()
 	switch wrong := (AnswerError{}); {
-	case errors.Is(err, io.EOF), err != nil && a.heard && !errors.As(err, &wrong):
+	case errors.Is(err, io.EOF), err != nil && a.answered && !errors.As(err, &wrong):
 		return false, nil
 	case err != nil:
 		return false, fmt.Errorf("GET: %w", err)
@@ -98,13 +98,13 @@ func (a *sseAnswer) show(err error) (more bool, _ error) {
 	if err != nil {
 		return false, fmt.Errorf("GET: %w", err)
 	}
-	a.heard, e.Goes = true, !e.Closed
+	a.answered, e.Goes = true, !e.Closed
 	if e.Offset.After(a.shown.from) {
 		a.client.keepShown(a.path, a.shown, e.Offset)
 		a.shown = recentAnswer{asked: a.shown.asked, from: e.Offset}
 		e.Goes = e.Goes && !a.client.recent.isForNewer(a.path, a.shown.asked)
 	}
-	if err := a.take(e); err != nil {
+	if err := a.heard(e); err != nil {
 		return false, err
 	}
 	if !e.Goes && !e.Closed {
