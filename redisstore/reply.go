@@ -134,13 +134,13 @@ func (r *reply) outcome() (o fsm.Outcome) {
 		return o
 	}
 	told := &reply{script: r.script, items: []any{r.told}, asked: r.asked}
-	told.each(func(items *reply) { items.list(func(l *reply) { l.tell(&o) }) })
+	told.each(func(items *reply) { items.list(func(l *reply) { l.addTo(&o) }) })
 	r.bad = told.bad
 	return o
 }
 
-// tell reads one item of an outcome.
-func (r *reply) tell(o *fsm.Outcome) {
+// addTo adds one item of an outcome.
+func (r *reply) addTo(o *fsm.Outcome) {
 	switch kind := r.text(); kind {
 	case "delivery":
 		o.Deliveries = append(o.Deliveries, r.delivery())

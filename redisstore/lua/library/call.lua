@@ -84,7 +84,7 @@ local function now()
   return time_ms
 end
 
--- tell adds an item to the outcome: its kind, and what belongs to it (tell in reply.go).
+-- tell adds an item to the outcome: its kind, and what belongs to it (addTo in reply.go).
 local function tell(...) told[#told + 1] = { ... } end
 
 -- int writes a whole number as text: tostring() would write large ones as 1.79e+15. Redis takes numbers as they are, in
