@@ -52,21 +52,25 @@ type Conn struct {
 type arrivals struct {
 	conn  net.Conn
 	first [1]byte
-	// n is 1 until the first byte is read. err is why nothing more came.
-	n   int
-	err error
+	// n is 1 until the first byte is read. err is why nothing more came. alone is true until a read follows that takes
+	// all that is there.
+	n     int
+	err   error
+	alone bool
 	// stop releases the context, unless the context has ended.
 	stop func() bool
 }
 
 func (a *arrivals) wait() error {
 	a.n, a.err = a.conn.Read(a.first[:])
+	a.alone = true
 	return a.err
 }
 
 // Read implements [io.Reader].
 func (a *arrivals) Read(p []byte) (int, error) {
 	if a.n == 0 && a.err == nil {
+		a.alone = false
 		return a.conn.Read(p)
 	}
 	n := copy(p, a.first[:a.n])
@@ -189,7 +193,7 @@ func (c *Conn) receive(method string, in *arrivals) (res *http.Response, err err
 		return nil, err
 	}
 	b.limited.N = math.MaxInt64
-	b.body, b.res, b.ended = res.Body, res, res.Body == http.NoBody
+	b.body, b.res, b.ended, b.over = res.Body, res, res.Body == http.NoBody, res.Body == http.NoBody
 	res.Body = b
 	return res, nil
 }
@@ -227,19 +231,19 @@ type connBody struct {
 	lent     *bufio.Reader
 	limited  io.LimitedReader
 	arrivals *arrivals
-	// ended is true if the body was read to its end, cut if its rest is of no use.
-	ended, cut bool
+	// ended is true if the body was read to its end, over if no Read brings more, cut if the rest is of no use.
+	ended, over, cut bool
 }
 
 func (b *connBody) Read(p []byte) (int, error) {
 	n, err := b.body.Read(p)
-	b.ended = b.ended || errors.Is(err, io.EOF)
+	b.ended, b.over = b.ended || errors.Is(err, io.EOF), b.over || err != nil
 	return n, err
 }
 
 // wait waits until a Read returns at once. Silent streams wait here, without a buffer.
 func (b *connBody) wait() {
-	if !b.ended && b.in.Buffered() == 0 {
+	if !b.over && b.in.Buffered() == 0 && !b.arrivals.alone {
 		b.giveBack()
 		_ = b.arrivals.wait() // Read returns the error
 		b.borrow()

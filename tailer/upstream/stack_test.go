@@ -94,9 +94,9 @@ func isAlone(t *testing.T) bool {
 		return true
 	}
 	name := "^" + strings.ReplaceAll(t.Name(), "/", "$/^") + "$"
-	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run", name)
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.v", "-test.run", name)
 	cmd.Env = append(os.Environ(), alone+"=1")
-	if out, err := cmd.CombinedOutput(); err != nil {
+	if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "--- PASS: "+t.Name()) {
 		t.Errorf("%v: %s", err, out)
 	}
 	return false
