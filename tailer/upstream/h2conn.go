@@ -91,7 +91,7 @@ func (cs *h2Conns) dial(ctx context.Context) (*h2Conn, error) {
 		err = ctx.Err()
 	}
 	if err != nil {
-		_ = conn.Close()
+		c.hangUp()
 		return nil, err
 	}
 	return c, nil
@@ -149,7 +149,7 @@ func (c *h2Conn) serve() {
 	if errors.As(err, &broken) {
 		_ = c.write(func(w *http2.Framer) error { return w.WriteGoAway(0, http2.ErrCode(broken), nil) })
 	}
-	_ = c.conn.Close()
+	c.hangUp()
 	c.set.remove(c)
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -173,8 +173,15 @@ func (c *h2Conn) retire() {
 	}
 }
 
-// hangUp closes the connection, and waits for nothing: if upstream takes nothing, TLS says goodbye for 5 s.
-func (c *h2Conn) hangUp() { go func() { _ = c.conn.Close() }() }
+// hangUp closes the connection without the goodbye of TLS. That would take 5 s if upstream takes nothing, or forever if
+// a write then moves the deadline.
+func (c *h2Conn) hangUp() {
+	conn := c.conn
+	if secure, ok := conn.(*tls.Conn); ok {
+		conn = secure.NetConn()
+	}
+	_ = conn.Close()
+}
 
 // write sends frames. If that fails or takes too long, it closes the connection.
 func (c *h2Conn) write(frames func(*http2.Framer) error) error {

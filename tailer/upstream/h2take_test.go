@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"net"
 	"net/http"
@@ -285,33 +286,55 @@ func TestAWriteOverHTTP2BoundsNoLaterOne(t *testing.T) {
 	})
 }
 
-// leaving is a connection that takes 5 s to close, as TLS does if the other side takes nothing.
-type leaving struct{ net.Conn }
-
-func (l leaving) Close() error {
-	time.Sleep(5 * time.Second)
-	return l.Conn.Close()
+// closing is a connection that tells when it is closed.
+type closing struct {
+	net.Conn
+	closed func()
 }
 
-// TestAConnectionOfHTTP2ThatIsSlowToCloseHoldsUpNoRequest holds that nothing waits for it, with a lock or without.
-func TestAConnectionOfHTTP2ThatIsSlowToCloseHoldsUpNoRequest(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		client, dials := h2Dialled(t, func(_ context.Context, n int, works net.Conn) (net.Conn, error) {
-			if n == 1 {
-				return leaving{works}, nil
-			}
-			return works, nil
-		})
-		began := time.Now()
-		first := h2Ask(t, client)
-		client.Close() // it closes with its last request
-		first.end()
-		second := h2Ask(t, client)
-		if is := second.is(); is != "answered" || dials() != 2 || time.Since(began) != 0 {
-			t.Errorf("%s by connection %d, after %s", is, dials(), time.Since(began))
-		}
-		second.end()
-		client.Close()
-		time.Sleep(10 * time.Second)
+func (c closing) Close() error {
+	c.closed()
+	return c.Conn.Close()
+}
+
+// TestAServerOfHTTP2ThatReadsNothingLosesItsConnection holds that a connection ends for good once a write takes too
+// long, although TLS cannot say goodbye then, and other writes follow.
+func TestAServerOfHTTP2ThatReadsNothingLosesItsConnection(t *testing.T) {
+	server, trusted := h2Certificate(t)
+	asked, closed := make(chan struct{}), make(chan struct{})
+	var peers sync.WaitGroup
+	client := New(Config{
+		URL: &url.URL{Scheme: "https", Host: "example.com"}, TLS: trusted,
+		Dial: func(context.Context, string, string) (net.Conn, error) {
+			conn, peer := net.Pipe()
+			peers.Go(func() {
+				h2Playing(t, tls.Server(peer, server), func(p *h2Peer, _ uint32) {
+					for range 7 {
+						p.asked()
+					}
+					close(asked)
+					<-closed
+				})
+			})
+			return closing{conn, sync.OnceFunc(func() { close(closed) })}, nil
+		},
 	})
+	client.http2.Store(true)
+	ctx, cancel := context.WithCancel(t.Context())
+	var requests sync.WaitGroup
+	for range 8 {
+		requests.Go(func() { _, _ = client.h2.do(ctx, "/a") })
+	}
+	<-asked
+	cancel()
+	select {
+	case <-closed:
+	case <-time.After(time.Minute):
+		t.Error("it stays")
+	}
+	client.Close()
+	requests.Wait()
+	if !t.Failed() {
+		peers.Wait()
+	}
 }
