@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"os/exec"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -161,6 +162,52 @@ func TestACallBeginsAnew(t *testing.T) {
 				t.Errorf("begin_call does not set %s", name)
 			}
 		}
+	}
+}
+
+// played returns what a script of a partition replies.
+func played(t *testing.T, script string) []any {
+	t.Helper()
+	client, closeClient, err := Connect(Embedded, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = closeClient() })
+	v, err := client.Eval(t.Context(), WithLibrary(Library(), script), []string{"rv:{0}:", "rv:{0}:~"},
+		"-1 10000 45000 30000 1000 0 "+Embedded, "nonce", 0, 0).Slice()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+// TestACallHasOneTime holds that a call has the time of when it first asked, although the clock goes on.
+func TestACallHasOneTime(t *testing.T) {
+	got := played(t, `
+local at, began = micros(), redis.call('TIME')[2]
+repeat until redis.call('TIME')[2] ~= began
+return reply(int(micros() - at), int(now() - math.floor(at / 1000)))`)
+	if len(got) != 4 || got[2] != "0" || got[3] != "0" {
+		t.Errorf("the time has moved: %v", got)
+	}
+}
+
+// TestAnErrorWithOneConsumerTakesBackItsDeliveries holds that nothing is sent for a consumer that was not saved. What
+// else was told stands, and so do the deliveries of others.
+func TestAnErrorWithOneConsumerTakesBackItsDeliveries(t *testing.T) {
+	got := played(t, `
+apart(function() tell('delivery', 'a') end, 'a')
+apart(function()
+  tell('idle', '/b')
+  tell('delivery', 'b')
+  tell('ended', 'b')
+  error('attempt to fail')
+end, 'b')
+return reply()`)
+	want := []any{[]any{"delivery", "a"}, []any{"idle", "/b"}, []any{"ended", "b"}}
+	told, _ := got[1].([]any)
+	if len(told) != 4 || !reflect.DeepEqual(told[:3], want) || told[3].([]any)[0] != "quarantined" {
+		t.Errorf("it tells %v", told)
 	}
 }
 
