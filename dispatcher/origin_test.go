@@ -175,6 +175,9 @@ func TestARetryAfterHoldsForEachSubscriptionOfItsOrigin(t *testing.T) {
 						t.Errorf("%s waits: %+v", path, c)
 					}
 				}
+				if kept := s.store.db.Endpoints(); len(kept) != 0 {
+					t.Errorf("%+v is kept of endpoints", kept)
+				}
 			})
 		})
 	}
