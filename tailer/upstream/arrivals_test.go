@@ -53,7 +53,8 @@ func TestALongAnswerIsReadInParts(t *testing.T) {
 	const header = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n"
 	var body strings.Builder
 	for i := range 100 {
-		fmt.Fprintf(&body, "event: data\ndata: %01000d\n\nevent: control\ndata: {\"streamNextOffset\":\"%d\"}\n\n", i, i+1)
+		fmt.Fprintf(&body, "event: data\ndata: %01000d\n\n", i)
+		fmt.Fprintf(&body, "event: control\ndata: {\"streamNextOffset\":\"%d\"}\n\n", i+1)
 	}
 	all := body.String()
 	for how, text := range map[string]string{
