@@ -103,13 +103,13 @@ func isAlone(t *testing.T) bool {
 }
 
 // needSmallStacks holds what a silent stream costs most: the stack of the goroutine that waits. The runtime halves a
-// stack of 8 KiB only if the wait uses less than 2 KiB of it, with 800 bytes to spare. Once all is closed, all streams
-// are watched.
+// stack of 8 KiB only if the wait uses less than 2 KiB of it, with 800 bytes to spare. Some 30 bytes are left, so the
+// limit holds only for the compiler that it was measured with. Once all is closed, all streams are watched.
 func needSmallStacks(t *testing.T, client *Client, all <-chan struct{}) {
 	t.Helper()
 	const streams, least = silentStreams, 2 << 10 // no stack is smaller
 	limit := 5 << 10
-	if isRaced() {
+	if isRaced() || runtime.GOARCH != "amd64" || !strings.HasPrefix(runtime.Version(), "go1.26") {
 		limit = 9 << 10
 	}
 	parked := make(chan struct{}) // these take what earlier stacks have left, and the streams would use
