@@ -32,7 +32,7 @@ type BlockRule struct {
 
 // BlockRules has a rule for each reason. Only of a retry does the time count before a consumer is given up. Function
 // failed of redisstore/lua/library/transitions.lua decides when a retry is due.
-// For the other reasons, the steps of the dispatcher say how long a delivery waits, where they call blocked.
+// The calls of blocked in the dispatcher say how long most others wait.
 var BlockRules = []BlockRule{
 	{BlockedPaused, "operator", "the subscription is paused", "a resume"},
 	{BlockedRetired, "endpoint", "the endpoint answered 410", "a resume"},

@@ -95,7 +95,7 @@ const (
 // tail is the present tail. The argument seen is the tail that was seen after the subscription was created and before
 // its creator was told (discovery's tailBefore). It is Start if there was no stream, and empty if the stream was not
 // looked at then. Stream.Begin is the tail before the first write through the gateway (discovery's announce), or Start.
-// A stream that a callback adds does not come here: it begins at its tail.
+// A stream that a callback adds does not come here (lookAtSubscribed in httpapi/native).
 func StartOffset(sub Subscription, s Stream, tail, seen Offset) (Offset, StartRule) {
 	from, rule := startOfNews(sub, s, tail, seen)
 	switch {

@@ -33,8 +33,7 @@ func of(wake fsm.Delivery) fsm.Callback {
 }
 
 // TestAWakeAcksNothingOfAStreamThatWasMadeAnewSinceItBegan holds that no event of a stream made anew is taken for seen,
-// whatever is known of it when the ack comes, although one script could not see to all of the consumers of the stream
-// that was deleted.
+// whatever is known of it when the ack comes. One script cannot see to all consumers of the deleted stream.
 func TestAWakeAcksNothingOfAStreamThatWasMadeAnewSinceItBegan(t *testing.T) {
 	t.Parallel()
 	const others = 60

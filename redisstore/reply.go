@@ -14,7 +14,7 @@ import (
 type reply struct {
 	script *script
 	items  []any
-	// told is the outcome (lua/library/reply.lua): a list, or nil if there is nothing to do.
+	// told is the outcome as the script replies it, nil if there is nothing to do.
 	told any
 	bad  error
 	// asked is when the call was made, by this process's clock.

@@ -212,7 +212,7 @@ func (s *Store) run(ctx context.Context, sc *script, partition int, args ...any)
 	return r
 }
 
-// runOutcome calls a script of a partition whose whole reply is an outcome.
+// runOutcome calls a script of a partition that replies nothing but the outcome.
 func (s *Store) runOutcome(ctx context.Context, sc *script, partition int, args ...any) (fsm.Outcome, error) {
 	r := s.run(ctx, sc, partition, args...)
 	return r.outcome(), r.err()
@@ -233,8 +233,7 @@ func (s *Store) call(ctx context.Context, sc *script, keys []string, args ...any
 	return &reply{script: sc, items: []any{v}, bad: err, asked: c.began}
 }
 
-// remember takes the partition's watermark off a script's reply and keeps it. It tells the outcome from
-// the script's own items.
+// remember keeps the watermark of a script's reply, and tells the outcome from the script's own items.
 func (s *Store) remember(partition int, r *reply) *reply {
 	own := &reply{script: r.script, asked: r.asked}
 	r.list(func(l *reply) {

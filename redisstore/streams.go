@@ -56,8 +56,8 @@ func (s *Store) Deleted(ctx context.Context, partition int, path string, d fsm.D
 	return s.batches(ctx, scriptDeleted, partition, path, of, flag(d.Anew), flag(d.Expect), flag(d.Doubt))
 }
 
-// batches calls a script that replies { next cursor, outcome } until the cursor is "0". After an error, it returns the
-// outcome of the earlier calls.
+// batches calls a script that replies the next cursor until that is "0". After an error, it returns the outcome of the
+// earlier calls.
 func (s *Store) batches(ctx context.Context, sc *script, partition int, args ...any) (o fsm.Outcome, err error) {
 	err = s.eachBatch(ctx, sc, partition, func(l *reply) { o.Add(l.outcome()) }, args...)
 	return o, err

@@ -1,5 +1,5 @@
 -- An attempt was answered 2xx without "done".
--- Returns the outcome. O(1).
+-- O(1).
 local consumer, epoch, wake = unpack(ARGV, A)
 local c = current(record, consumer, epoch, wake)
 if c then

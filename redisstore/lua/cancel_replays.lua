@@ -1,5 +1,5 @@
 -- Empties the replay queue of a consumer, and ends the replay that is under way.
--- Returns { how much was in the queue }. O(1): a background thread of Redis frees the queue.
+-- Returns how much was in the queue. O(1): a background thread of Redis frees the queue.
 local consumer = ARGV[A]
 local c, n = load(consumer), 0
 if c then

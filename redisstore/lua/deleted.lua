@@ -4,7 +4,7 @@
 -- anew: 1 if there may be another stream of that name now; the script then awaits it.
 -- expect: 1 if the registry stream will report the deletion, too.
 -- doubt: 1 to await the other stream for the grace (fsm.Deletion).
--- Returns { next cursor }. Nothing happens if there is another record now.
+-- Returns the next cursor. Nothing happens if there is another record now.
 -- O(batch + links that one script may read).
 local path, of, anew, expect, doubt, cursor = unpack(ARGV, A)
 -- EXPECTED is how long the script waits for the registry stream's report, ms. The report comes sooner, or never: no
@@ -21,8 +21,8 @@ if cursor == '0' then
   note_call()
   drop_stream(path)
   if anew == '1' then
-    -- The field first gets the stamp, which no record had before. Within one microsecond, micros could equal first of
-    -- the old record.
+    -- The field first gets the stamp, which no record had before. The time could equal first of the old record, within
+    -- one microsecond.
     local stamp, till = next_stamp(), doubt == '1' and micros() + GRACE * 1000 or micros()
     put_stream(path, {
       awaited = true, first = stamp, till = till, noted = 0, linked = 0, stamp = stamp, lost = lost_version(),

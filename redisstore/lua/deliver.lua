@@ -5,7 +5,7 @@
 -- attempt is out (fsm.Delivered.Unsent).
 -- event: the one that was handed over, "" if it is none  reason: why it is dead.
 -- status: of the answer, 0 without one  owner: fsm.Consumer.Owner.
--- Returns the outcome. O(links of the consumer).
+-- O(links of the consumer).
 local consumer, epoch, wake, path, to, tail, profile, within, letter, handed, event, reason, status,
   owner = unpack(ARGV, A)
 local c = current(load, consumer, epoch, wake)

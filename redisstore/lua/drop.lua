@@ -1,6 +1,6 @@
 -- Removes some consumers of a deleted subscription (mark_deleted.lua), and then some of its dead letters. Call again
 -- until nothing is left.
--- Returns { how much is left }. O(links that one script may read).
+-- Returns how much is left. O(links that one script may read).
 local sub, gen = unpack(ARGV, A)
 local LETTERS_DROPPED = 50
 local set = P .. 'b:' .. sub .. ':' .. gen

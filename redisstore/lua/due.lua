@@ -78,7 +78,7 @@ for _, id in ipairs(ids) do
   apart(act, id)
 end
 local out = {}
-for _, item in ipairs(told) do
+for _, item in ipairs(outcome) do
   if item[1] == 'delivery' then out[#out + 1] = item[2] .. ' ' .. int(item[13]) end
 end
 if #out > 0 then

@@ -3,7 +3,7 @@
 -- span: how many events, or bytes, the attempt has brought  to: the position behind the last of them.
 -- within: fsm.Delivered.Within  tail: how far the stream goes, as reading has shown; "" if nothing can step aside.
 -- event: the one that was handed over, "" if it is none  status: of the answer, 0 without one.
--- Returns the outcome. Nothing happens unless this attempt is out. O(1), or O(links) if the consumer is given up or
+-- Nothing happens unless this attempt is out. O(1), or O(links) if the consumer is given up or
 -- events step aside.
 local consumer, epoch, wake, handed, retry_after, retired, reason, profile, span, to, within, tail, event, status =
   unpack(ARGV, A)

@@ -1,7 +1,7 @@
 -- An attempt was answered 2xx with "done". Acks up to the tails that the attempt was sent with, and no more. A tail
 -- beyond the noted one is of a stream that was deleted since.
 -- Behind n follow n times path, seen.
--- Returns the outcome. O(links of the consumer).
+-- O(links of the consumer).
 local consumer, epoch, wake, n = unpack(ARGV, A, A + 3)
 local c = current(load, consumer, epoch, wake)
 if not c then

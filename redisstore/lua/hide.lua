@@ -1,7 +1,7 @@
 -- Hides the consumers whose primary stream is gone, as upstream says, until the stream is observed again. Removes
 -- consumers whose stream has been gone for the grace. Batches: call again with the returned cursor until it is "0".
 -- absence: 0 missing once, 1 missing anew, 2 missing still (fsm.Absence).
--- Returns { next cursor }. O(batch + links that one script may read).
+-- Returns the next cursor. O(batch + links that one script may read).
 local path, absence, cursor = unpack(ARGV, A)
 local next_cursor = visit(P .. 'w:' .. path, cursor, function(id)
   local c = load(id)

@@ -1,7 +1,7 @@
 -- The attempt was handed out and not begun. It waits for a time, unless begin.lua hands it out before. If it is parked
 -- already, the time begins anew.
 -- wait: how long, ms  why: "" if it is handed back.
--- Returns the outcome. Nothing happens unless this attempt is out or parked. O(1).
+-- Nothing happens unless this attempt is out or parked. O(1).
 local consumer, epoch, wake, handed, attempt, wait, why = unpack(ARGV, A)
 local c = current(record, consumer, epoch, wake)
 if c and c.state == 'waking' and c.handed == tonumber(handed) and c.hidden == 0 then

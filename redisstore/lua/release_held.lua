@@ -1,7 +1,7 @@
 -- Makes the attempts due at once that wait for their endpoint, which is up again, or for a consent, which has come
 -- (spec.ReleaseHeld). Batches: call again with the returned cursor until it is "0".
 -- why: the reason to wait that has ended.
--- Returns { next cursor }. O(batch).
+-- Returns the next cursor. O(batch).
 local sub, gen, why, cursor = unpack(ARGV, A)
 local next_cursor = visit(P .. 'b:' .. sub .. ':' .. gen, cursor, function(id)
   local c = record(id)

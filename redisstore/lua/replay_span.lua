@@ -1,7 +1,7 @@
 -- Queues a span of a consumer's stream for replay, unless the span is in the queue already.
 -- born: the epoch that the consumer was born with  from, to: fsm.ReplaySpan.
--- Returns { number of the replay }. The number is 0 if the consumer is gone or another one, and -1 if it has
--- too many spans. O(MAX_REPLAY_SPANS).
+-- Returns the number of the replay. It is 0 if the consumer is gone or another one, and -1 if it has too many spans.
+-- O(MAX_REPLAY_SPANS).
 local consumer, born, from, to = unpack(ARGV, A)
 local c, span = load(consumer), from .. ',' .. to
 if not c or is_dead(c.gen) or int(c.born) ~= born then

@@ -2,7 +2,7 @@
 -- are replaced by new ones. Consumers that subscribed to it start over. Batches: call again with the returned cursor
 -- until it is "0".
 -- was: the tail noted that was compared  tail: the new one.
--- Returns { next cursor }. Nothing happens if the tail noted is another one now.
+-- Returns the next cursor. Nothing happens if the tail noted is another one now.
 -- O(batch + links that one script may read).
 local path, was, tail, cursor = unpack(ARGV, A)
 if cursor == '0' then

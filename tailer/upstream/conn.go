@@ -52,10 +52,10 @@ type Conn struct {
 type arrivals struct {
 	conn  net.Conn
 	first [1]byte
-	// n is 1 until the first byte is read. err is why nothing more came. alone is true until a read follows that takes
-	// all that is there.
-	n     int
-	err   error
+	// n is how many bytes of first are unread, and err is the error of the wait.
+	n   int
+	err error
+	// alone is true from the wait until a Read has read from conn.
 	alone bool
 	// stop releases the context, unless the context has ended.
 	stop func() bool

@@ -80,7 +80,7 @@ func (c *Client) usesSSE(t *tailing, path string) bool {
 	return bySSE
 }
 
-// liveRequest is a live request. It is not on the stack, because that is what a silent stream costs most.
+// liveRequest is a live request. It is on the heap: its stack is what a silent stream costs most.
 type liveRequest struct {
 	question
 	client *Client

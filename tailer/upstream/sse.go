@@ -71,7 +71,7 @@ func (r *liveRequest) openSSE(ctx context.Context) (*sseAnswer, error) {
 	a := &sseAnswer{liveRequest: r, frames: newFrames(res.Body), body: res.Body}
 	a.keepsData = follows && res.Header.Get(headerDataEncoding) == ""
 	a.shown = recentAnswer{asked: asked, from: r.from}
-	res.Header, res.Request = nil, nil // the body keeps the rest
+	res.Header, res.Request = nil, nil // the body keeps res, of which nobody reads these
 	return a, nil
 }
 

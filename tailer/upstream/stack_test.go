@@ -107,27 +107,27 @@ func isAlone(t *testing.T) bool {
 // limit holds only for the compiler that it was measured with. Once all is closed, all streams are watched.
 func needSmallStacks(t *testing.T, client *Client, all <-chan struct{}) {
 	t.Helper()
-	const streams, least = silentStreams, 2 << 10 // no stack is smaller
+	const least = 2 << 10 // no stack is smaller
 	limit := 5 << 10
 	if isRaced() || runtime.GOARCH != "amd64" || !strings.HasPrefix(runtime.Version(), "go1.26") {
 		limit = 9 << 10
 	}
 	parked := make(chan struct{}) // these take what earlier stacks have left, and the streams would use
 	defer close(parked)
-	for range 5 * streams {
+	for range 5 * silentStreams {
 		go func() { <-parked }()
 	}
 	before := stacks()
 	ctx, cancel := context.WithCancel(t.Context())
 	var over sync.WaitGroup
-	for i := range streams {
+	for i := range silentStreams {
 		w := &silent{ctx: ctx, client: client, conn: client.NewConn(), path: fmt.Sprintf("/%d", i)}
 		over.Go(w.run)
 	}
 	<-all
 	each := 0
 	for end := time.Now().Add(10 * time.Second); each < least || each > limit; {
-		if each = (stacks() - before) / streams; time.Now().After(end) {
+		if each = (stacks() - before) / silentStreams; time.Now().After(end) {
 			t.Errorf("%d bytes each", each)
 			break
 		}

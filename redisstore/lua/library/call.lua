@@ -32,8 +32,8 @@ local last_settings, last_now
 -- The time of the call, once it is known (now, micros).
 local time_ms, time_micros
 
--- told is the call's outcome: what the caller of the script has to do (fsm.Outcome). Each item begins with its kind.
-local told = {}
+-- outcome is what the caller of the script has to do (fsm.Outcome): a list of items, each with its kind first.
+local outcome = {}
 
 -- touched is true once this call has begun a wake, made or removed a consumer, or noted a tail: other replicas act on
 -- these. The watermark then rises. So a caller that has seen the watermark knows when it is lost. Other changes come
@@ -63,7 +63,7 @@ local function begin_call(keys, args)
   end
   P, NONCE, JITTER, SEEN = keys[1], args[2], args[3], tonumber(args[4])
   time_ms, time_micros = nil, last_now >= 0 and last_now * 1000 or nil
-  if told[1] then told = {} end
+  if outcome[1] then outcome = {} end
   touched, mark, lost = false, SEEN, false
   meta_read, fenced, restarted, old_tails = nil, nil, nil, nil
   tails, closed = {}, {}
@@ -85,7 +85,7 @@ local function now()
 end
 
 -- tell adds an item to the outcome: its kind, and what belongs to it (addTo in reply.go).
-local function tell(...) told[#told + 1] = { ... } end
+local function tell(...) outcome[#outcome + 1] = { ... } end
 
 -- int writes a whole number as text: tostring() would write large ones as 1.79e+15. Redis takes numbers as they are, in
 -- calls and in replies. But in a call, a number costs Redis more than int does. The format takes large numbers only on

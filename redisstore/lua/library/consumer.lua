@@ -89,12 +89,12 @@ local function set_acked(c, path, acked)
   if path == c.primary then c.acked = acked else redis.call('HSET', P .. 'l:' .. c.id, path, acked) end
 end
 
--- list notes on the list of a field since when a consumer is on it, or that it no longer is. The field was has what is
--- noted.
-local function list(c, name, was)
+-- list notes since when a consumer is on a list, or that it is on it no more. c[name] is the time, and c[noted] is what
+-- Redis has.
+local function list(c, name, noted)
   local is = c[name]
-  if is == (c[was] or 0) then return end
-  c[was] = is
+  if is == (c[noted] or 0) then return end
+  c[noted] = is
   if is > 0 then redis.call('ZADD', P .. name, int(is), c.id) else redis.call('ZREM', P .. name, c.id) end
 end
 

@@ -43,11 +43,11 @@ end
 -- apart is look, but puts the consumer in quarantine if f fails. The wakes that f has asked for are dropped then,
 -- because they are not stored.
 local function apart(f, id, ...)
-  local before = #told
+  local before = #outcome
   local ok, result = look(f, id, ...)
   if ok then return result end
-  for i = #told, before + 1, -1 do
-    if told[i][1] == 'delivery' then table.remove(told, i) end
+  for i = #outcome, before + 1, -1 do
+    if outcome[i][1] == 'delivery' then table.remove(outcome, i) end
   end
   quarantine(id, result)
 end

@@ -107,7 +107,7 @@ local function ask_for_attempt(c)
       if tonumber(epoch) == c.epoch then span = tonumber(n) end
     end
   end
-  told[#told + 1] = add_links({
+  outcome[#outcome + 1] = add_links({
     'delivery', c.id, c.sub, c.gen, c.primary, c.epoch, c.wake, c.attempt, c.woke, born, attempt, span, c.handed,
     nudged, replay, c.owner or '',
   }, c)
